@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.budgets import QUICK
 from tests.forking import Forked, Started
 from tests.logs import plain_log
 from tests.sharing import Together, in_order, strangers
-from tests.tiers import mark_tiers
+from tests.tiers import QUICK_TIER, is_of_the_night, mark_tiers
 
 if TYPE_CHECKING:
     from tests.s3 import Server
@@ -46,9 +47,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     in_order(items)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Load no module of the night for the quick tier as a whole; whoever names a file gets all of it."""
+    whole = config.option.markexpr == QUICK_TIER and [Path(arg).name for arg in config.args] == ["tests"]
+    return True if whole and is_of_the_night(collection_path, config.rootpath) else None
+
+
 def pytest_collection_finish() -> None:
     """No garbage collection looks again at torch and at thousands of tests: that took a tenth of the suite's time."""
-    gc.collect()
     gc.freeze()
 
 

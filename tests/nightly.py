@@ -71,6 +71,7 @@ def jobs(workers: int) -> Mapping[str, tuple[str, ...]]:
         for database in ("sqlite", "postgres")
         for at in range(3)
     }
+    planted = ("-m", "tests.planted", "--to", "expected", "--every", "2")
     return {
         **tests,
         **deep,
@@ -79,7 +80,8 @@ def jobs(workers: int) -> Mapping[str, tuple[str, ...]]:
         **failpoints,
         "soak": ("benchmarks/soak.py", "--minutes", "15", "--warm", "0.55"),
         "siege": ("benchmarks/siege.py", "--limit", "rss_mb=300", "--limit", "tls_rss_mb=500", "--limit", "failed=0"),
-        "planted": ("-m", "tests.planted", "--to", "expected", "--jobs", str(workers)),
+        **{f"planted-{at + 1}": (*planted, "--first", str(at)) for at in range(2)},
+        "mutants": ("-m", "tests.mutants", "--again", "--jobs", str(workers)),
         "oldest": ("-m", "tests.oldest"),
         "wheel": ("-m", "tests.wheel", "--full"),
         "trackers": ("-m", "tests.trackers"),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psycopg
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
 LENT = "postgres"  # as whom the server runs where the tests are root
 
 

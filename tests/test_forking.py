@@ -18,12 +18,11 @@ from tests.forking import Forked, Started, fixed, read_command
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="sockets of whole messages")]
 TIDELINE = [sys.executable, "-m", "tideline"]
-BOTH = pytest.mark.parametrize("kind", [Forked, Started])
+BOTH = pytest.mark.parametrize("kind", [Forked, pytest.param(Started, marks=pytest.mark.nightly(job="services"))])
 
 
 @BOTH
 def test_what_it_says_and_how_it_ends(kind: type[subprocess.Popen[Any]]) -> None:
-    """Both streams, and the exit code."""
     process = kind([*TIDELINE, "version", "--no-such"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (2, "") and "No such option" in err
@@ -42,7 +41,7 @@ def test_its_surroundings(kind: type[subprocess.Popen[Any]], tmp_path: Path) -> 
     children = psutil.Process(process.pid).children()
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(60) == 0
-    assert psutil.wait_procs(children, 10)[1] == []
+    assert psutil.wait_procs(children, 60)[1] == []
 
 
 @BOTH
@@ -58,7 +57,6 @@ def test_a_death(kind: type[subprocess.Popen[Any]], tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_forked_is_started() -> None:
-    """Another program, another module, variables that are read at the start."""
     assert read_command([*TIDELINE, "version"]) == ("tideline", ["version"], False)
     assert read_command([sys.executable, "-W", "error", "-m", "tideline"]) == ("tideline", [], True)
     for command in (["ls"], "tideline", [sys.executable, "-c", "pass"], [sys.executable, "-m", "http.server"], [sys.executable]):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.nightly import ROOT, Played, jobs, play, table
-from tests.tiers import FIVE, FOLDERS, JOBS, folder_job, jobs_of, mark_tiers
+from tests.tiers import FIVE, FOLDERS, JOBS, folder_job, is_of_the_night, jobs_of, mark_tiers
 
 EVERY = jobs(2)
 
@@ -56,6 +56,12 @@ def test_the_deepest_folder_decides() -> None:
     assert folder_job("tests/acceptance/dashboard/test_looks.py") == "browser"
     assert folder_job("tests/acceptance/test_links.py") == "acceptance"
     assert folder_job("tests/core/test_world.py") is None
+
+
+def test_modules_of_the_night_are_not_loaded_for_the_quick_tier() -> None:
+    """Unless one of their tests is quick."""
+    names = ("acceptance/test_links.py", "acceptance/test_survival.py", "core/test_world.py", "acceptance")
+    assert [is_of_the_night(ROOT / "tests" / name, ROOT) for name in names] == [True, False, False, False]
 
 
 def test_a_test_may_say_where_it_belongs() -> None:

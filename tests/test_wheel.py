@@ -20,7 +20,6 @@ def wheel(path: Path, *names: str) -> Path:
 
 
 def test_a_file_that_is_not_packaged_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a migration or the digits that a wheel lacks; the command ends with 1 then."""
     made = wheel(tmp_path / "w.whl", "tideline/__init__.py")
     tracked = ["shared/tideline/__init__.py", "server/tideline_server/store/migrations/script.py.mako"]
     assert missing(made, tracked) == tracked[1:]
@@ -29,7 +28,6 @@ def test_a_file_that_is_not_packaged_is_named(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_wheel_that_is_none_is_not_installed(tmp_path: Path) -> None:
-    """pip's own words are shown."""
     made = wheel(tmp_path / "tideline-1.0-py3-none-any.whl")
     python = environment_of(tmp_path / "venv", full=False)
     with pytest.raises(Exception, match="The wheel cannot be installed"):

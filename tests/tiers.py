@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+QUICK_TIER = "not nightly"  # what pyproject.toml selects
 # Jobs that pytest plays. The longer path decides.
 FOLDERS = {
     "tests/acceptance": "acceptance",
@@ -59,6 +60,12 @@ def folder_job(place: str) -> str | None:
     """Return the job of a file's folder, given its path from the root."""
     folders = [folder for folder in FOLDERS if place.startswith(f"{folder}/")]
     return FOLDERS[max(folders, key=len)] if folders else None
+
+
+def is_of_the_night(path: Path, root: Path) -> bool:
+    """Return True for a module in a folder of the night that marks none of its tests as quick."""
+    named = path.name.startswith("test_") and folder_job(path.relative_to(root).as_posix()) is not None
+    return named and "mark.quick" not in path.read_text(encoding="utf-8")
 
 
 def needs_postgres(item: pytest.Item) -> bool:

@@ -27,9 +27,16 @@ def write_blobs(folder: Path, seed: int) -> Path:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A data folder for each site."""
     home = tmp_path_factory.mktemp("data")
     return {name: write_blobs(home / name, seed) for seed, name in enumerate(SITES)}
+
+
+def start_all(federation: Net, data: Mapping[str, Path], *more: str) -> Net:
+    """Start a coordinator and an agent for each site. more: options of the coordinator."""
+    federation.coordinator(*more)
+    for name, role in SITES.items():
+        federation.agent(name, data[name], role)
+    return federation
 
 
 @contextmanager

@@ -72,7 +72,6 @@ class Range:
             self.federation.agent(name, self.data[name], role)
 
     def revive(self) -> None:
-        """Start again what was killed."""
         for name, process in list(self.federation.running.items()):
             if process.poll() == -signal.SIGKILL:
                 self.federation.again(name)
@@ -153,7 +152,6 @@ def firing_range(home: Path, database: str = SQLITE, play: Play = PLAIN) -> Iter
 
 
 def undisturbed(data: dict[str, Path], play: Play = PLAIN) -> str:
-    """The state digest in peace."""
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in play.sites}
     return str(simulate((*METHODS, *gated.METHODS), play.experiment, sites)["state_digest"])
 
@@ -205,7 +203,6 @@ def wrong_with(result: dict[str, Any], expected: str) -> str:
 
 
 def main() -> int:
-    """Every point; 1 if any failed."""
     began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--database", choices=(SQLITE, POSTGRES), default=SQLITE)
@@ -239,7 +236,6 @@ def share(found: Iterable[str], only: str, every: int, first: int = 0) -> list[s
 
 
 def report(point: str, wrong: str) -> bool:
-    """A line; whether it failed."""
     print(f"{'FAILED ' + wrong if wrong else 'ok':8s}  {point}", flush=True)
     return bool(wrong)
 

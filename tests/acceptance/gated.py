@@ -50,18 +50,15 @@ class Count:
 
 
 def begin(config: Config, world: World, roster: Roster, rng: Generator) -> Vector:
-    """Noise, so that the seed matters."""
     return Vector(torch.randn(config.size, generator=rng))
 
 
 def prepare(config: Config, site: Site) -> Count:
-    """None so far."""
     return Count(0)
 
 
 @step()
 def add(order: Vector, memory: Count, site: Site) -> Outcome[Vector, Count]:
-    """Wait at the gate, then add."""
     pass_gate(site)
     noise = torch.randn(order.v.shape, generator=site.rng)
     return Outcome(Vector(order.v + noise + memory.steps), Count(memory.steps + 1))
@@ -92,12 +89,10 @@ def wait_at(gate: Path, name: str | None, tick: Callable[[], None]) -> None:
 
 
 def to_all(state: Vector, turn: Turn) -> dict[ClientId, Vector]:
-    """The vector to everybody."""
     return dict.fromkeys(turn.members(), state)
 
 
 def mean(state: Vector, replies: Replies[Vector], turn: Turn) -> Vector:
-    """The mean."""
     if turn.config.closing and turn.round == 2:
         wait_at(Path(turn.config.gate), "closing", lambda: None)
     return Vector(sum((r.v for r in replies.values()), torch.zeros_like(state.v)) / len(replies))
@@ -137,7 +132,6 @@ class Moved:
 
 
 def begin_weights(config: Config, world: World, roster: Roster, rng: Generator) -> Matrix:
-    """Noise."""
     return Matrix({"w": torch.randn(24, 24, generator=rng)})
 
 
@@ -149,7 +143,6 @@ def move(order: Matrix, memory: Nothing, site: Site) -> Outcome[Moved, Nothing]:
 
 
 def mean_weights(state: Matrix, replies: Replies[Moved], turn: Turn) -> Matrix:
-    """The mean."""
     return Matrix({"w": sum((r.model["w"] for r in replies.values()), torch.zeros(24, 24)) / len(replies)})
 
 

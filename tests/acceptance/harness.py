@@ -21,7 +21,7 @@ from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 240.0  # before the suite gives the test up, so that the logs are told
 METHODS = "tideline.algorithms:METHODS"
 COORDINATOR = "coordinator"
 
@@ -45,36 +45,29 @@ class Net:
 
     @property
     def folder(self) -> Path:
-        """The coordinator's home."""
         return self.home_of(COORDINATOR)
 
     @property
     def grpc(self) -> int:
-        """The agents' port."""
         return self.ports_of(COORDINATOR)[0]
 
     @property
     def http(self) -> int:
-        """The people's port."""
         return self.ports_of(COORDINATOR)[1]
 
     @property
     def address(self) -> str:
-        """The gRPC ports."""
         return ",".join(f"127.0.0.1:{self.detours.get(grpc, grpc)}" for grpc, _ in self.ports.values())
 
     def home_of(self, name: str) -> Path:
-        """A coordinator's home."""
         return self.home / name
 
     def ports_of(self, name: str) -> tuple[int, int]:
-        """A coordinator's ports."""
         if name not in self.ports:
             self.ports[name] = free_port(), free_port()
         return self.ports[name]
 
     def client(self, name: str = COORDINATOR) -> Client:
-        """The HTTP API."""
         if name not in self._clients:
             self._clients[name] = Client.of(Endpoint(home=self.home_of(name)))
         return self._clients[name]
@@ -87,13 +80,11 @@ class Net:
         self.ready(name)
 
     def ready(self, name: str = COORDINATOR) -> None:
-        """Until the doors answer."""
         said = self.home_of(name) / "coordinator.json"
         pid = self.running[name].pid
         self.until(lambda: said.exists() and json.loads(said.read_text())["pid"] == pid, f"the {name} to open its doors")
 
     def agent(self, name: str, data: Path, role: str = "source", *more: str) -> None:
-        """Invite and start an agent."""
         token = self.client().post("/invites", {"name": name, "ttl_seconds": 600})["token"]
         self.start(name, *self.agent_command(name, data, role, token), *more)
 
@@ -104,19 +95,9 @@ class Net:
         return "--policy", str(path)
 
     def agent_command(self, name: str, data: Path, role: str, token: str) -> list[str]:
-        """The command of an agent."""
         who = ["agent", "--coordinator", self.address, "--token", token, "--name", name, "--role", role]
-        return [
-            *who,
-            "--data",
-            str(data),
-            "--home",
-            str(self.home / f"home-{name}"),
-            "--device",
-            "cpu",
-            "--methods",
-            self.methods,
-        ]
+        where = ["--data", str(data), "--home", str(self.home / f"home-{name}")]
+        return [*who, *where, "--device", "cpu", "--methods", self.methods]
 
     @contextmanager
     def by_way_of(self, port: int) -> Iterator[None]:
@@ -161,15 +142,12 @@ class Net:
         self.start(name, *self._commands[name])
 
     def log(self, name: str) -> str:
-        """What a process said."""
         return (self.home / f"{name}.log").read_text(errors="replace")
 
     def run(self, experiment: Mapping[str, Any]) -> str:
-        """Start an experiment."""
         return str(self.client().post("/runs", dict(experiment))["run"])
 
     def result(self, run: str) -> dict[str, Any]:
-        """A run as it is."""
         return dict(self.client().get(f"/runs/{run}"))
 
     def ended(self, run: str) -> dict[str, Any]:
@@ -182,6 +160,29 @@ class Net:
 
         self.until(over, f"run {run} to end")
         return found
+
+    def completed(self, run: str, digest: str = "") -> dict[str, Any]:
+        """Return the result of a run that has completed, in the bytes of this digest if one is given."""
+        result = self.ended(run)
+        assert result["status"] == "completed", result["cause"]
+        assert digest in ("", result["state_digest"]), result["notes"]
+        return result
+
+    def heard(self, name: str, words: str, times: int = 1) -> None:
+        """Wait until a process has said something in its log, so many times."""
+        self.until(lambda: self.log(name).count(words) >= times, f"{name} to say {words!r}")
+
+    def owner(self, name: str, *words: str | Path) -> Any:
+        """Return what a command of an agent's owner, `tideline site`, prints as JSON."""
+        return self.command("site", *words, "--home", self.home / f"home-{name}", "--json")
+
+    def command(self, *words: str | Path) -> Any:
+        """Run a `tideline` command that must succeed; return its JSON."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "tideline", *map(str, words)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
 
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Wait for a process to get somewhere; the logs tell why it did not."""

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tideline_protos.v1 import federation_pb2 as pb
 
 SERVICE = "/tideline.v1.Federation/"
-SECONDS = 10.0
+SECONDS = 60.0
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -34,7 +34,6 @@ class Raw:
 
     @property
     def public(self) -> tuple[bytes, bytes]:
-        """Both public keys."""
         return self.key.public_key().public_bytes_raw(), self.receive.public_key().public_bytes_raw()
 
     def proof(self, call: str, body: bytes, **other: Any) -> Metadata:
@@ -47,24 +46,20 @@ class Raw:
         return (("tideline-client", self.name), ("tideline-time", str(now)), ("tideline-signature", signature))
 
     def send(self, call: str, body: bytes, metadata: Metadata, answer: Any = None) -> Any:
-        """A call of one message, as it is."""
         reply = self.channel.unary_unary(SERVICE + call, None, answer and answer.FromString)
         return reply(body, metadata=metadata, timeout=SECONDS)
 
     def ask(self, call: str, request: Any, answer: Any) -> Any:
-        """A call of one message, signed."""
         body = request.SerializeToString()
         return self.send(call, body, self.proof(call, body), answer)
 
     def enrol(self, token: str, **said: Any) -> Any:
-        """Enrol with the keys."""
         sign_key, receive_key = self.public
         who = {"protocol": 2, "token": token, "name": self.name, "roles": ["source"], "version": "9"}
         given: dict[str, Any] = who | {"sign_key": sign_key, "receive_key": receive_key} | said
         return self.ask("Enrol", pb.EnrolRequest(**given), pb.EnrolReply)
 
     def beat(self, **progress: float) -> Any:
-        """A sign of life."""
         return self.ask("Beat", pb.BeatRequest(progress=progress), pb.BeatReply)
 
     def stream(self, messages: list[bytes]) -> None:

@@ -47,13 +47,11 @@ class Told:
     late: str = ""
 
     def row(self) -> str:
-        """A row of the table."""
         read, said = (" → ".join(each).replace("|", "/") or "nothing" for each in (self.texts, self.warnings))
         return f"| {self.number} | {self.fault} | {self.seconds:.1f} | {read} | {said} | {'yes' if self.same else 'NO'} |"
 
 
 def scenario(number: str, fault: str) -> Callable[[Play], Play]:
-    """Add a scenario."""
 
     def add(play: Play) -> Play:
         EVERY[number] = (fault, play)
@@ -71,7 +69,6 @@ def an_agent_of_three(there: Scene) -> float:
 
 @scenario("2", "one of two agents is killed in mid-round, started again after 2 s")
 def an_agent_of_two(there: Scene) -> float:
-    """The same with half of the sites."""
     del there.sites["b"]
     there.begin()
     return lose(there, "a")
@@ -79,7 +76,6 @@ def an_agent_of_two(there: Scene) -> float:
 
 @scenario("3", "a trainer is killed in mid-step")
 def a_trainer(there: Scene) -> float:
-    """Its agent runs the step again."""
     there.begin()
     there.mark()
     os.kill(there.begun("b")[0], signal.SIGKILL)

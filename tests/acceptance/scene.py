@@ -120,7 +120,6 @@ class Scene(Net):
         return found
 
     def rest(self, seconds: float = RESTART_SECONDS) -> None:
-        """Look on for a while."""
         until = time.monotonic() + seconds
         self.until(lambda: [self.look()] and time.monotonic() >= until, "a moment")
 
@@ -146,7 +145,6 @@ class Scene(Net):
         return found
 
     def orders(self) -> tuple[OrderRow, ...]:
-        """Every order of the run."""
         with self.journal() as journal:
             return journal.orders(RunId(self.run_id))
 
@@ -156,7 +154,6 @@ class Scene(Net):
         return [f"{client} in exchange {cursor}" for (client, cursor), n in times.items() if n > 1]
 
     def folded(self) -> list[list[str]]:
-        """Who was folded, round by round."""
         with self.journal() as journal:
             return [sorted(closed.folded) for closed in journal.rounds(RunId(self.run_id)) if closed.cursor >= 0]
 
@@ -183,7 +180,6 @@ class Scene(Net):
         return str(result["state_digest"])
 
     def stop(self) -> None:
-        """End everything, frozen or not."""
         for process in self.running.values():
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)

@@ -46,7 +46,6 @@ def accept(server: socket.socket, to: int, tap: Tap) -> None:
 
 
 def pass_on(source: socket.socket, sink: socket.socket, flow: bytearray) -> None:
-    """Until either end hangs up."""
     with suppress(OSError), source, sink:  # a hang-up at either end is how a connection ends
         while data := source.recv(1 << 16):
             flow += data

@@ -65,8 +65,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def run(federation: Net, digits: dict[str, Path]) -> Iterator[Played]:
     """The run by processes, agents behind a tap; what people read of it."""
     with tapped(federation.grpc) as tap, federation.by_way_of(tap.port), joined(federation, digits, SITES):
-        result = federation.ended(federation.run(GIVEN))
-        assert result["status"] == "completed", result["cause"]
+        result = federation.completed(federation.run(GIVEN))
         yield federation, tap, result
 
 
@@ -88,7 +87,6 @@ def features(digits: dict[str, Path], start: State) -> dict[str, Tensor]:
 
 
 def rows_of(digits: dict[str, Path], name: str) -> Tensor:
-    """A site's training rows (n, 64)."""
     return read_folder(digits[name], READ, Role(SITES[name])).train.x.all()
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,13 +15,6 @@ from tideline_agent.home.held import held_runs
 pytestmark = pytest.mark.processes
 GIVEN = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"anna": "source", "bert": "source"}}
 ASKING = "retain_days = 1\n[runs]\napprove = 'new'\n"
-
-
-def site(made: Net, *args: str | Path) -> Any:
-    """A command of bert's owner, as JSON."""
-    ended = tide_process("site", *args, "--home", made.home / "home-bert", "--json")
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
 
 
 def waits(made: Net, run: str, words: str) -> None:
@@ -39,27 +30,26 @@ def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
         run = made.run(GIVEN)
         waits(made, run, "waiting for the approval of bert; gives up in 8 d")
         assert [each["held"] for each in made.client().get(f"/runs/{run}")["awaited"]] == ["approval"]
-        (asked,) = site(made, "pending")
+        (asked,) = made.owner("bert", "pending")
         assert (asked["run"], asked["waits_for"], asked["method"], asked["by"]) == (run, "approval", "fedavg", "admin")
-        explained = site(made, "policy", "explain", run)
+        explained = made.owner("bert", "policy", "explain", run)
         assert "which the agent obeys" in explained["judged_by"] and "built-in" not in explained["judged_by"]
         assert explained["allowed"] and any("sends model (like model) as WEIGHTS" in line for line in explained["is"])
         made.kill("bert")
         made.again("bert")
         waits(made, run, "waiting for the approval of bert")
         made.until(lambda: made.log("bert").count("order_held") == 2, "the run to wait again")
-        assert site(made, "approve", run, "--yes") == {"run": run, "approved": True}
-        assert made.ended(run)["status"] == "completed"
-        assert site(made, "pending") == []
-        again = made.ended(made.run({**GIVEN, "seed": 5}))
-        assert again["status"] == "completed", again["cause"]
-        kinds = [entry["kind"] for entry in site(made, "ledger", "list", "--run", run)]
+        assert made.owner("bert", "approve", run, "--yes") == {"run": run, "approved": True}
+        made.completed(run)
+        assert made.owner("bert", "pending") == []
+        made.completed(made.run({**GIVEN, "seed": 5}))
+        kinds = [entry["kind"] for entry in made.owner("bert", "ledger", "list", "--run", run)]
         assert kinds[:3] == ["approved", "run", "order"] and kinds.count("reply") == kinds.count("order") > 3
         with made.journal() as journal:
             (started,) = [e for e in journal.audit() if e.kind == "run_started" and e.run == run]
-        (entry,) = [e for e in site(made, "ledger", "list", "--run", run) if e["kind"] == "run"]
+        (entry,) = [e for e in made.owner("bert", "ledger", "list", "--run", run) if e["kind"] == "run"]
         assert entry["details"]["experiment"] == started.details["experiment"] and entry["details"]["by"] == started.by == "admin"
-        assert site(made, "ledger", "verify")["entries"] > len(kinds)
+        assert made.owner("bert", "ledger", "verify")["entries"] > len(kinds)
 
 
 def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
@@ -70,16 +60,14 @@ def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
         given = {"method": "fedprox", "preset": "tiny", "world": WORLD, "roster": {"bert": "source"}}
         run = made.run({**given, "reference": {"method": "fedavg"}})
         waits(made, run, "waiting for the approval of bert")
-        made.until(
-            lambda: [each["beside"] for each in site(made, "pending")] == [[f"{run}-ref"]], "its reference to wait with it"
-        )
-        site(made, "approve", run, "--yes")
+        together = [[f"{run}-ref"]]
+        made.until(lambda: [x["beside"] for x in made.owner("bert", "pending")] == together, "its reference to wait with it")
+        made.owner("bert", "approve", run, "--yes")
         result = made.ended(run)
         assert (result["status"], result["reference_status"]) == ("completed", "completed"), result["cause"]
 
 
 def test_one_word_for_a_rehearsal(tmp_path: Path) -> None:
-    """All its runs wait together, and one approval covers them."""
     with net(tmp_path) as made:
         made.coordinator()
         names = ("anna", "bert", "carl")
@@ -91,7 +79,7 @@ def test_one_word_for_a_rehearsal(tmp_path: Path) -> None:
             home = made.home / f"home-{name}"
             made.until(lambda home=home: len(held_runs(home)) > 2, "all to wait")  # type: ignore[misc]
             assert tide_process("site", "approve", run, "--yes", "--home", home).returncode == 0
-        assert made.ended(run)["status"] == "completed"
+        made.completed(run)
 
 
 def test_a_run_that_is_declined(tmp_path: Path) -> None:
@@ -102,15 +90,15 @@ def test_a_run_that_is_declined(tmp_path: Path) -> None:
         made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy(ASKING))
         run = made.run(GIVEN)
         waits(made, run, "the approval of bert")
-        made.until(lambda: len(site(made, "pending")) == 1, "the run to be listed")
-        site(made, "decline", run)
+        made.until(lambda: len(made.owner("bert", "pending")) == 1, "the run to be listed")
+        made.owner("bert", "decline", run)
         ended = made.ended(run)
         assert ended["status"] == "stalled" and "bert: The owner of this site has declined the run" in ended["cause"]
         other = made.run({**GIVEN, "config": {"rounds": 1}, "reference": None})
         waits(made, other, "the approval of bert")
         assert ended["clients"][1]["declined"].startswith("The owner of this site has declined the run")
         assert any("bert takes no part: The owner of this site has declined the run" in note for note in ended["notes"])
-        (refused,) = [e for e in site(made, "ledger", "list", "--run", run) if e["kind"] == "refused"]
+        (refused,) = [e for e in made.owner("bert", "ledger", "list", "--run", run) if e["kind"] == "refused"]
         assert refused["details"]["kind_of_error"] == "PolicyRefused"
         unknown = tide_process("site", "approve", "nothing", "--home", made.home / "home-bert", "--yes")
         assert unknown.returncode == 2 and "There is no run 'nothing' in this home" in unknown.stderr
@@ -122,7 +110,7 @@ def test_a_quota_outlives_the_agent(tmp_path: Path) -> None:
         made.coordinator()
         made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy("[quotas]\nruns = 1\n"))
         given = {**GIVEN, "roster": {"bert": "source"}, "reference": None}
-        assert made.ended(made.run(given))["status"] == "completed"
+        made.completed(made.run(given))
         made.kill("bert")
         made.again("bert")
         waits(made, made.run({**given, "seed": 5}), "tomorrow, for bert")

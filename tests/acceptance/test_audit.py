@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import COORDINATOR, Net, net
 from tideline.engine.audit.log import About, Tip, follow
 from tideline.engine.model.orders import OrderStatus
@@ -30,15 +30,13 @@ def verified(made: Net) -> subprocess.CompletedProcess[str]:
 def test_a_kill_leaves_a_whole_chain_and_a_forgery_is_found(tmp_path: Path, data: dict[str, Path]) -> None:
     """What was accepted, closed and published stands there once each; then somebody edits the database."""
     with net(tmp_path) as made:
-        made.coordinator()
-        for name, role in SITES.items():
-            made.agent(name, data[name], role)
+        start_all(made, data)
         run = made.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5})
         made.until(lambda: made.result(run)["cursor"] >= 1, "the run to be on its way")
         made.kill(COORDINATOR)
         made.again(COORDINATOR)
         made.ready()
-        assert made.ended(run)["status"] == "completed"
+        made.completed(run)
         told = verified(made)
         assert told.returncode == 0, told.stdout + told.stderr
         with made.journal() as journal:

@@ -64,12 +64,10 @@ def told(result: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("peak", [2, 4])
 def test_the_best_over_the_network(federation: Net, data: dict[str, Path], peak: int) -> None:
-    """In the middle of a run, and in its last round."""
     methods = peaks.METHODS
     given = experiment(peak=peak)
     run = federation.run(given)
-    there = federation.ended(run)
-    assert there["status"] == "completed", there["cause"]
+    there = federation.completed(run)
     local, here_run, here = simulated(data, given, methods)
     assert told(there) == told(here) and without_traffic(there) == without_traffic(here)
     assert there["selection"]["best"]["round"] == peak
@@ -85,8 +83,7 @@ def test_the_best_after_kills(federation: Net, data: dict[str, Path]) -> None:
         federation.kill(name)
         federation.again(name)
     federation.ready()
-    there = federation.ended(run)
-    assert there["status"] == "completed", there["cause"]
+    there = federation.completed(run)
     local, here_run, here = simulated(data, given, peaks.METHODS)
     assert told(there) == told(here)
     compared(federation, run, local, here_run, 2)

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, undisturbed
 from tests.cli.world import tide
@@ -23,14 +23,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("as_users_do")]
 METHODS = "tests.acceptance.gated:METHODS"
 FEDAVG: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5, "reference": {}}
 VECTOR = LARGE // 4 + 1  # elements: a part that goes to the bucket in pieces
-
-
-def started(federation: Net, data: dict[str, Path]) -> Net:
-    """A coordinator and three agents."""
-    federation.coordinator()
-    for name, role in SITES.items():
-        federation.agent(name, data[name], role)
-    return federation
 
 
 def objects(server: Server, where: str) -> dict[str, int]:
@@ -61,9 +53,8 @@ def test_a_bucket_gives_the_same_bytes(tmp_path: Path, data: dict[str, Path], s3
     for name, where in (("directory", None), ("bucket", bucket)):
         (tmp_path / name).mkdir()
         with net(tmp_path / name, parts=where) as federation:
-            run = started(federation, data).run(FEDAVG)
-            result = federation.ended(run)
-            assert result["status"] == "completed", result["cause"]
+            run = start_all(federation, data).run(FEDAVG)
+            result = federation.completed(run)
             ends.append((result["state_digest"], result["clients"]))
             needed = state_of(federation, run)
             assert SECRET not in told(federation)
@@ -82,9 +73,8 @@ def test_a_shared_directory_gives_the_same_bytes(tmp_path: Path, data: dict[str,
     where = tmp_path / "shared"
     with net(tmp_path, METHODS, parts=str(where)) as federation:
         (tmp_path / "go").touch()
-        run = at_the_gate(started(federation, data), tmp_path, size=VECTOR)
-        result = federation.ended(run)
-        assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
+        run = at_the_gate(start_all(federation, data), tmp_path, size=VECTOR)
+        federation.completed(run, undisturbed(data, size=VECTOR))
         needed = state_of(federation, run)
         federation.until(lambda: {path.name for path in where.rglob("*") if path.is_file()} == needed.keys(), "the tidying")
     assert not (federation.folder / "parts").exists()
@@ -94,7 +84,7 @@ def test_a_shared_directory_gives_the_same_bytes(tmp_path: Path, data: dict[str,
 def test_a_coordinator_that_lost_its_disk_but_the_journal(tmp_path: Path, data: dict[str, Path], s3: Server, bucket: str) -> None:
     """Killed while three steps work, its cache gone: started again it finds every part in the bucket, and the run completes."""
     with net(tmp_path, METHODS, parts=bucket) as federation:
-        run = at_the_gate(started(federation, data), tmp_path, size=VECTOR)
+        run = at_the_gate(start_all(federation, data), tmp_path, size=VECTOR)
         federation.kill("coordinator")
         shutil.rmtree(federation.folder / "cache")
         federation.again("coordinator")
@@ -114,7 +104,7 @@ def test_a_coordinator_that_lost_its_disk_but_the_journal(tmp_path: Path, data: 
 def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path], s3: Server, bucket: str) -> None:
     """Replies wait at their sites until it is back; nobody dies, and the run ends as if nothing had been."""
     with net(tmp_path, METHODS, parts=bucket) as federation:
-        run = at_the_gate(started(federation, data), tmp_path, size=VECTOR)
+        run = at_the_gate(start_all(federation, data), tmp_path, size=VECTOR)
         s3.stop()
         try:
             (tmp_path / "go").touch()
@@ -122,9 +112,8 @@ def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path
             assert federation.result(run)["status"] == "running"
         finally:
             s3.start()
-        result = federation.ended(run)
+        federation.completed(run, undisturbed(data, size=VECTOR))
         assert all(process.poll() is None for process in federation.running.values())
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
 
 
 @pytest.mark.parametrize(

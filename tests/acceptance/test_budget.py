@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 from collections import Counter
@@ -44,23 +43,11 @@ def federation(tmp_path: Path, data: dict[str, Path]) -> Iterator[Net]:
         made.coordinator()
         most = 1.2 * renyi_epsilon(WHOLE, 1e-3)
         made.agent("a", data["a"], "source", *made.policy(f"[privacy]\nepsilon = {most}\ndelta = 1e-3\nrequire = ['all']\n"))
-        heard(made, "enrolled", 1)
+        made.heard("a", "enrolled", 1)
         yield made
 
 
-def heard(federation: Net, words: str, times: int) -> None:
-    federation.until(lambda: federation.log("a").count(words) >= times, f"a to say {words!r}")
-
-
-def site(federation: Net, *args: str) -> Any:
-    """A command of the owner, as JSON."""
-    ended = tide_process("site", *args, "--home", federation.home / "home-a", "--json")
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
-
-
 def stalled(federation: Net, run: str) -> str:
-    """Why a run got stuck."""
     federation.until(lambda: federation.result(run)["status"] == "stalled", "the run to stall")
     return str(federation.result(run)["cause"])
 
@@ -71,9 +58,8 @@ def kinds(federation: Net) -> Counter[str]:
 
 def test_a_second_run_is_refused_with_what_is_left(federation: Net) -> None:
     """Before any work; and a run that is not private at all, with the methods that can be."""
-    done = federation.ended(federation.run(RUN))
-    assert done["status"] == "completed", done["cause"]
-    (budget,) = site(federation, "budget")["budgets"]
+    federation.completed(federation.run(RUN))
+    (budget,) = federation.owner("a", "budget")["budgets"]
     assert 0 < budget["spent"] <= renyi_epsilon(WHOLE, 1e-3) and budget["reserved"] == 0 < budget["left"] < budget["spent"]
     orders = kinds(federation)["order"]
     second = federation.run(RUN)
@@ -88,19 +74,15 @@ def test_a_second_run_is_refused_with_what_is_left(federation: Net) -> None:
 
 
 def test_a_run_that_is_cancelled_gives_back_what_it_reserved(federation: Net) -> None:
-    """Once the agent has heard of it, another one fits."""
     waits = federation.run({**RUN, "roster": {"a": "source", "nobody": "source"}})
     federation.until(lambda: kinds(federation)["reserved"] == 1, "the run to be reserved")
     assert "is left" in stalled(federation, federation.run(RUN))
     federation.client().post(f"/runs/{waits}/cancel", {})
     federation.until(lambda: kinds(federation)["released"] == 1, "the agent to let go")
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
 
 
-@pytest.mark.parametrize(
-    "later",
-    [pytest.param(0, marks=AT_NIGHT), 1, pytest.param(2, marks=AT_NIGHT)],
-)
+@pytest.mark.parametrize("later", [pytest.param(0, marks=AT_NIGHT), 1, pytest.param(2, marks=AT_NIGHT)])
 def test_a_death_between_charge_and_answer(federation: Net, later: int) -> None:
     """After the reservation, a training's charge, a scoring's: the run completes, and each is charged once."""
     (federation.home / "gun" / "armed").write_text(f"{CHARGED} {later}")
@@ -108,27 +90,26 @@ def test_a_death_between_charge_and_answer(federation: Net, later: int) -> None:
     federation.until(lambda: federation.running["a"].poll() == -signal.SIGKILL, "the agent to die")
     assert kinds(federation)["reserved"] + kinds(federation)["charged"] == later + 1
     federation.again("a")
-    done = federation.ended(run)
-    assert done["status"] == "completed", done["cause"]
+    federation.completed(run)
     assert (kinds(federation)["reserved"], kinds(federation)["charged"]) == (1, 4)
 
 
 def test_a_home_that_was_lost(federation: Net, data: dict[str, Path]) -> None:
     """The site enrols under its name with an empty one: no budget begins by that, until its owner says what was spent."""
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
     federation.kill("a")
     federation.client().post("/clients/a/revoke", {"reason": "its home was lost"})
     (federation.home / "home-a").rename(federation.home / "lost")
     (policy,) = federation.home.glob("policy-*.toml")
     federation.agent("a", data["a"], "source", "--policy", str(policy))
-    heard(federation, "ledger_differs", 1)
+    federation.heard("a", "ledger_differs", 1)
     assert "lacks entries that the coordinator was told of" in stalled(federation, federation.run(RUN))
     federation.kill("a")
     for command in (("ledger", "accept", "--yes"), ("spent", "0", "0", "--yes")):
         ended = tide_process("site", *command, "--home", str(federation.home / "home-a"))
         assert ended.returncode == 0, ended.stderr
     federation.again("a")
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
 
 
 def test_an_old_home_that_is_put_back(federation: Net) -> None:
@@ -137,18 +118,18 @@ def test_an_old_home_that_is_put_back(federation: Net) -> None:
     federation.kill("a")
     shutil.copytree(home, backup, symlinks=True)
     federation.again("a")
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
     federation.kill("a")
     home.rename(federation.home / "newest")
     shutil.copytree(backup, home, symlinks=True)
     federation.again("a")
-    heard(federation, "session_doubled", 1)
+    federation.heard("a", "session_doubled", 1)
     (row,) = federation.client().get("/clients")
     approved = tide_process("clients", "approve", "a", "--session", row["doubles"][-1], "--home", str(federation.folder))
     assert approved.returncode == 0, approved.stderr
-    heard(federation, "ledger_differs", 1)
+    federation.heard("a", "ledger_differs", 1)
     assert "lacks entries that the coordinator was told of" in stalled(federation, federation.run(RUN))
-    assert site(federation, "budget")["behind"]
+    assert federation.owner("a", "budget")["behind"]
     federation.kill("a")
     for command in (("ledger", "accept", "--yes"), ("spent", "0.01", "1e-6", "--yes")):
         ended = tide_process("site", *command, "--home", str(home))
@@ -157,6 +138,6 @@ def test_an_old_home_that_is_put_back(federation: Net) -> None:
         if command[0] == "ledger":
             assert "nobody knows what private runs have spent" in stalled(federation, federation.run(RUN))
             federation.kill("a")
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
-    (budget,) = site(federation, "budget")["budgets"]
+    federation.completed(federation.run(RUN))
+    (budget,) = federation.owner("a", "budget")["budgets"]
     assert budget["stated"] == 0.01 < budget["spent"] and not budget["lost"]

@@ -31,7 +31,6 @@ def experiment(mb: float = 8.0) -> dict[str, Any]:
 
 
 def joined(federation: Net, tmp_path: Path, *more: str) -> None:
-    """Both agents."""
     data = tmp_path / "data"
     data.mkdir(exist_ok=True)
     np.savez(data / "a.npz", x=np.zeros((40, 2), np.float32), y=np.arange(40) % 2)
@@ -64,7 +63,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_run_over_the_lane(tmp_path: Path, expected: str, tls: bool) -> None:
-    """No part passes gRPC but those of small messages."""
     options: tuple[str, ...] = ()
     if tls:
         made = tmp_path / "tls"
@@ -75,8 +73,7 @@ def test_a_run_over_the_lane(tmp_path: Path, expected: str, tls: bool) -> None:
         if tls:
             federation._clients["coordinator"] = Client.of(Endpoint(home=federation.folder, ca=tmp_path / "tls" / "ca.pem"))
         joined(federation, tmp_path)
-        result = federation.ended(federation.run(experiment()))
-        assert (result["status"], result["state_digest"]) == ("completed", expected), result["cause"]
+        federation.completed(federation.run(experiment()), expected)
         assert calls(federation)["Ticket"] >= 12 and "Push" not in calls(federation) and "Fetch" not in calls(federation)
 
 
@@ -87,8 +84,7 @@ def test_an_agent_without_the_lane_uses_grpc(tmp_path: Path, expected: str) -> N
         joined(federation, tmp_path, "--bulk", "on")
         federation.leave("ann")
         federation.agent("ann", tmp_path / "data", "source", "--bulk", "off")
-        result = federation.ended(federation.run(experiment()))
-        assert (result["status"], result["state_digest"]) == ("completed", expected), result["cause"]
+        federation.completed(federation.run(experiment()), expected)
         assert "bulk_lane_away" in federation.log("bob") and "bulk_lane_away" not in federation.log("ann")
 
 
@@ -108,9 +104,7 @@ long = pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize(
     ("who", "where"),
     [
-        ("coordinator", "up"),
-        ("ann", "down"),
-        pytest.param("coordinator", "down", marks=long),
+        *(("coordinator", "up"), ("ann", "down"), pytest.param("coordinator", "down", marks=long)),
         pytest.param("ann", "up", marks=long),
     ],
 )
@@ -128,10 +122,8 @@ def test_a_kill_in_the_middle_of_a_transfer(tmp_path: Path, undisturbed: str, wh
         federation.again(who)
         if who == "coordinator":
             federation.ready()
-        result = federation.ended(run)
-        assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+        federation.completed(run, undisturbed)
 
 
 def coming(folder: Path) -> list[Path]:
-    """Uploads that are under way."""
     return [path for path in folder.glob("tmp/b3-*") if path.exists() and path.stat().st_size]

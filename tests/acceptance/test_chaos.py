@@ -26,7 +26,6 @@ def test_whatever_dies_the_bytes_are_the_same(tmp_path: Path) -> None:
 
 
 def line(kind: str, **facts: Any) -> dict[str, Any]:
-    """A line of a history."""
     return {"kind": kind, "run": RUN, **facts}
 
 
@@ -60,12 +59,10 @@ def change(kind: str, where: dict[str, Any], **facts: Any) -> Callable[[Lines], 
 
 
 def drop(kind: str, **where: Any) -> Callable[[Lines], object]:
-    """Lose a line."""
     return lambda told: told.remove(find(told, kind, **where))
 
 
 def more(kind: str, **facts: Any) -> Callable[[Lines], object]:
-    """Add a line at the end."""
     return lambda told: told.append(line(kind, **facts))
 
 
@@ -104,7 +101,6 @@ def test_a_good_history_is_good() -> None:
 
 @pytest.mark.parametrize(("spoil", "words"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_found(spoil: Callable[[Lines], object], words: str) -> None:
-    """Each way of being wrong is told."""
     told = good()
     spoil(told)
     assert any(words in wrong for wrong in check(told))

@@ -31,8 +31,7 @@ def test_a_run_in_bfloat16_by_halves(tmp_path: Path) -> None:
         made.coordinator(*own)
         for i, name in enumerate(SITES):
             made.agent(name, ward(tmp_path / name, i, SHARES), "source", *own, "--gpu-memory", "0.5")
-        result = made.ended(made.run(asked))
-        assert result["status"] == "completed", result["cause"]
+        result = made.completed(made.run(asked))
         assert all("batch_halved" in made.log(name) for name in SITES)
         told = tide_process("site", "ledger", "list", "--home", tmp_path / "home-anna", "--json")
     assert result["computing"] == {**computing, "compile": False}

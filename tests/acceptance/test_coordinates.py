@@ -39,7 +39,6 @@ class Tapped(Net):
 
 
 def raw(tensor: Any) -> bytes:
-    """A tensor's bytes."""
     return bytes(tensor.contiguous().numpy().tobytes())
 
 
@@ -54,8 +53,7 @@ def test_no_coordinate_and_no_feature_passes_the_line(tmp_path: Path, data: dict
             for name, role in SITES.items():
                 federation.agent(name, data[name], role)
             given = {"method": "feddadil", "preset": "tiny", "config": CONFIG, "world": WORLD, "roster": SITES, "seed": 5}
-            result = federation.ended(run := federation.run(given))
-            assert result["status"] == "completed", result["cause"]
+            result = federation.completed(run := federation.run(given))
             wire = tap.all()
     finally:
         federation.stop()

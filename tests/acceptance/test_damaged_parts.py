@@ -67,7 +67,6 @@ def begun_again(there: Net) -> None:
 
 @pytest.mark.parametrize("size", [4, LARGE], ids=["small", "large"])
 def test_replies_that_changed_after_they_were_accepted(there: Net, data: dict[str, Path], tmp_path: Path, size: int) -> None:
-    """Each site is asked again, and sends what it had sent."""
     run = at_the_gate(there, tmp_path, size=size, closing=True)
     (tmp_path / "go").touch()
     there.until(lambda: bool(begun(tmp_path, "closing")), "the coordinator to close the round")
@@ -77,8 +76,7 @@ def test_replies_that_changed_after_they_were_accepted(there: Net, data: dict[st
     spoil(there, accepted)
     (tmp_path / "go-closing").touch()
     begun_again(there)
-    result = there.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=size)), result["cause"]
+    result = there.completed(run, undisturbed(data, size=size))
     assert any("damaged or gone, and made again" in note for note in result["notes"]), result["notes"]
     assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
 
@@ -91,13 +89,11 @@ def test_a_damaged_state(there: Net, data: dict[str, Path], tmp_path: Path, size
     spoil(there, state(there, run))
     (tmp_path / "go").touch()
     begun_again(there)
-    result = there.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=size)), result["cause"]
+    result = there.completed(run, undisturbed(data, size=size))
     spoil(there, state(there, run))
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "go").touch()
-    later = there.ended(at_the_gate(there, tmp_path / "again", size=size))
-    assert (later["status"], later["state_digest"]) == ("completed", result["state_digest"]), later["cause"]
+    there.completed(at_the_gate(there, tmp_path / "again", size=size), result["state_digest"])
 
 
 def verified(there: Net, *more: str, code: int) -> str:
@@ -127,8 +123,7 @@ def test_all_parts_are_read_by_hand(there: Net, data: dict[str, Path], tmp_path:
     assert set(json.loads(verified(there, "--json", code=5))["aside"]) == damaged
     assert set(json.loads(verified(there, "--repair", "--json", code=0))["mended"]) == damaged
     (tmp_path / "go").touch()
-    result = there.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=5)), result["cause"]
+    result = there.completed(run, undisturbed(data, size=5))
 
     forget_damaged(there)
     spoil(there, damaged := {result["state_digest"]})
@@ -193,7 +188,6 @@ def test_a_night_of_flips(there: Net, data: dict[str, Path], tmp_path: Path) -> 
             print(f"run {at} stalled: {cause}")
             healed(written)
             there.client().post(f"/runs/{run}/resume")
-            result = there.ended(run)
-        assert (result["status"], result["state_digest"]) == ("completed", expected), (at, list(written), result["cause"])
+            there.completed(run, expected), (at, list(written), result["cause"])
     seconds = time.monotonic() - began
     print(f"{FLIPS} flips in {FLIPS // AT_ONCE} runs: {stalled} stalled once and went on, no other said a word; {seconds:.0f} s")

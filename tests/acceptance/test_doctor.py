@@ -43,14 +43,12 @@ OK, WARNING, FAILED, NOT_TRIED = State.OK, State.WARNING, State.FAILED, State.NO
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A coordinator in this process."""
     with grpc_port_of() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site's data."""
     return write_blobs(tmp_path_factory.mktemp("doctor") / "data", 1)
 
 
@@ -75,7 +73,6 @@ def enrolled(settings: AgentSettings) -> AgentSettings:
 
 
 def look(settings: AgentSettings, now: Callable[[], float] = time.time) -> dict[str, Finding]:
-    """Every check by its name."""
     found = list(checkup(settings, now))
     assert [f.check for f in found] == NAMES
     assert all(f.todo for f in found if f.state in (WARNING, FAILED))
@@ -108,20 +105,17 @@ BEHIND_LINE = ("tls", "version", "clock", "sign-in", "parts")
 
 
 def test_a_host_that_nobody_knows(site: AgentSettings) -> None:
-    """The name is what is wrong."""
     told = broken(look(replace(site, coordinator="no.such.host.invalid:7800", insecure=True)), "name", "line", *BEHIND_LINE)
     assert "no.such.host.invalid has no address" in told.found and "DNS" in told.todo
 
 
 def test_a_closed_port(site: AgentSettings) -> None:
-    """Nobody listens."""
     port = free_port()
     told = broken(look(replace(site, coordinator=f"127.0.0.1:{port}")), "line", *BEHIND_LINE)
     assert f"no answer from 127.0.0.1:{port}" in told.found and "7800" in told.todo
 
 
 def test_one_of_two_coordinators(opened: tuple[Federation, int], site: AgentSettings) -> None:
-    """The one that answers is enough; the other is a warning."""
     both = f"127.0.0.1:{free_port()},127.0.0.1:{opened[1]}"
     found = list(checkup(replace(site, coordinator=both)))
     assert [f.state for f in found if f.check == "line"] == [WARNING, OK]
@@ -129,13 +123,11 @@ def test_one_of_two_coordinators(opened: tuple[Federation, int], site: AgentSett
 
 
 def test_a_token_that_was_cut(site: AgentSettings) -> None:
-    """Nobody is called."""
     told = broken(look(replace(site, token=site.token[:-3])), "settings", "name", "line", "way", *BEHIND_LINE)
     assert "not whole" in told.found and "Copy all of it" in told.todo
 
 
 def with_token(site: AgentSettings, secret: str) -> AgentSettings:
-    """The same with another secret."""
     told = read_token(site.token)
     return replace(site, token=replace(told, secret=secret).text)
 
@@ -153,7 +145,6 @@ def test_a_token_that_has_expired(opened: tuple[Federation, int], site: AgentSet
 
 
 def test_a_token_that_was_used(opened: tuple[Federation, int], site: AgentSettings, tmp_path: Path) -> None:
-    """By another agent; by this one it does not matter."""
     federation, _ = opened
     secret = federation.run_service.invite("", {}, 60.0)
     enrolled(with_token(replace(site, name="early-bird", home=tmp_path / "other"), secret))
@@ -184,7 +175,6 @@ def test_a_rotation_that_was_cut(site: AgentSettings) -> None:
 
 
 def test_a_client_that_was_revoked(opened: tuple[Federation, int], site: AgentSettings) -> None:
-    """With when and why."""
     there = enrolled(site)
     opened[0].run_service.revoke(site.name, "moved away")
     told = broken(look(there), "sign-in", "parts")
@@ -192,7 +182,6 @@ def test_a_client_that_was_revoked(opened: tuple[Federation, int], site: AgentSe
 
 
 def test_a_client_that_waits_for_approval(opened: tuple[Federation, int], site: AgentSettings) -> None:
-    """A person is awaited, and parts are not taken."""
     secret = opened[0].run_service.enrolment.invite(site.name, {}, 60.0, hold=True)
     found = look(enrolled(with_token(site, secret)))
     assert found["sign-in"].state is WARNING and f"tideline clients approve {site.name}" in found["sign-in"].todo
@@ -207,7 +196,6 @@ def test_a_clock_that_is_off_by_a_day(site: AgentSettings, off: float, way: str)
 
 
 def test_the_store_is_tried_some_times_a_minute(blobs: Path, tmp_path: Path) -> None:
-    """Then it is not tried, which is nothing to mend."""
     with grpc_port_of() as (free, _):
         limits = Limits(LocalCounts(), free.clock, probes=1)
     with grpc_port_of(limits) as (federation, port):
@@ -219,7 +207,6 @@ def test_the_store_is_tried_some_times_a_minute(blobs: Path, tmp_path: Path) -> 
 
 
 def test_an_older_coordinator(site: AgentSettings) -> None:
-    """It cannot be asked whom it would let in."""
     mute = Mute()
     try:
         told = broken(look(replace(site, coordinator=f"127.0.0.1:{mute.port}")), "sign-in", "parts")
@@ -244,7 +231,6 @@ def test_a_data_folder_that_is_not_there(site: AgentSettings, tmp_path: Path) ->
 
 
 def test_data_that_cannot_be_read(site: AgentSettings, tmp_path: Path) -> None:
-    """The file is named."""
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "scan.npz").write_bytes(b"no zip")
     told = broken(look(replace(site, data=tmp_path / "bad")), "data", "parts")
@@ -252,7 +238,6 @@ def test_data_that_cannot_be_read(site: AgentSettings, tmp_path: Path) -> None:
 
 
 def test_labels_that_tell_no_world(site: AgentSettings, tmp_path: Path) -> None:
-    """An agent can use such data, so it is a warning."""
     (tmp_path / "data").mkdir()
     np.savez(tmp_path / "data" / "scan.npz", x=np.ones((8, 2)), y=np.array([19850412123456, 1] * 4))
     told = look(replace(site, data=tmp_path / "data"))["data"]
@@ -346,7 +331,6 @@ def test_a_certificate_of_another_host(blobs: Path, tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_has_expired(blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that ends soon is a warning."""
     monkeypatch.setattr(certificates, "LEAF_DAYS", -0.02)
     with grpc_port_of(tls=issued(tmp_path)) as (federation, port):
         told = broken(look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path))), "tls", *BEHIND_TLS)
@@ -358,7 +342,6 @@ def test_a_certificate_that_has_expired(blobs: Path, tmp_path: Path, monkeypatch
 
 
 def test_tls_where_there_is_none(opened: tuple[Federation, int], site: AgentSettings, tmp_path: Path) -> None:
-    """The token pins an authority, and the door speaks in the clear."""
     issued(tmp_path / "tls")
     there = secured(site.data, tmp_path / "home", *opened, pin(tmp_path / "tls"))
     told = broken(look(there), "tls", *BEHIND_TLS)
@@ -384,7 +367,6 @@ def test_the_command(site: AgentSettings) -> None:
 
 
 def test_the_command_for_programs(site: AgentSettings) -> None:
-    """What failed has its remedy, and the code is its own."""
     done = tide(*command(replace(site, data=site.data / "nowhere"), "--json"))
     told = json.loads(done.stdout)
     assert done.exit_code == 5 and told["sound"] is False

@@ -43,8 +43,7 @@ def signer_of(made: Net) -> str:
 def test_from_a_run_to_a_file_that_an_officer_checks(federation: Net, tmp_path: Path) -> None:
     """A viewer saves it; it is verified without a coordinator, and has each reply that the journal has; a change is found."""
     run, out = federation.run(ASKED | {"privacy": PRIVACY}), tmp_path / "dossier.zip"
-    ended = federation.ended(run)
-    assert ended["status"] == "completed", ended["cause"]
+    ended = federation.completed(run)
     made = typed("run", "dossier", run, "--out", str(out), home=federation.folder)
     assert made.returncode == 0, made.stderr
     verified = typed("dossier", "verify", str(out), "--signer", signer_of(federation), "--json")
@@ -64,7 +63,6 @@ def test_from_a_run_to_a_file_that_an_officer_checks(federation: Net, tmp_path: 
 
 
 def test_a_key_of_another_project_finds_no_run(federation: Net, tmp_path: Path) -> None:
-    """As for a run that is not there."""
     run, client = federation.run(ASKED), federation.client()
     if "retina" not in [each["name"] for each in client.get("/projects")]:
         client.post("/projects", {"name": "retina"})
@@ -88,7 +86,7 @@ def test_what_owners_let_be_told(tmp_path: Path, data: dict[str, Path]) -> None:
         for name, role in SITES.items():
             made.agent(name, data[name], role, *(discloses if name == "a" else ()))
         run = made.run(ASKED)
-        assert made.ended(run)["status"] == "completed"
+        made.completed(run)
         out = tmp_path / "dossier.zip"
         out.write_bytes(b"".join(made.client().download(f"/runs/{run}/dossier")))
         with zipfile.ZipFile(out) as archive:
@@ -132,16 +130,9 @@ def test_a_kill_changes_neither_the_key_nor_a_byte(tmp_path: Path, data: dict[st
 
 
 def test_a_coordinator_does_not_start_with_what_is_no_key(tmp_path: Path) -> None:
-    """And says what to do."""
     (tmp_path / "k").write_text("hello")
     command = [
-        sys.executable,
-        "-m",
-        "tideline",
-        "coordinator",
-        "--home",
-        str(tmp_path / "home"),
-        "--signing-key",
+        *(sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path / "home"), "--signing-key"),
         str(tmp_path / "k"),
     ]
     ended = subprocess.run(

@@ -24,12 +24,8 @@ def federation(tmp_path: Path, data: dict[str, Path]) -> Iterator[Net]:
     with net(tmp_path) as made:
         made.coordinator()
         made.agent("a", data["a"])
-        heard(made, "a", "enrolled")
+        made.heard("a", "enrolled")
         yield made
-
-
-def heard(federation: Net, name: str, words: str, times: int = 1) -> None:
-    federation.until(lambda: federation.log(name).count(words) >= times, f"{name} to say {words!r}")
 
 
 def standing(federation: Net) -> str:
@@ -58,9 +54,9 @@ def copied(federation: Net, data: Path, at: str) -> None:
 def test_a_home_that_was_copied(federation: Net, data: dict[str, Path]) -> None:
     """Both are held, users are told, one goes on as it is with new keys; the other one ends, and comes no more."""
     copied(federation, data["a"], "copy")
-    heard(federation, "a", "is held: two agents show its keys")
+    federation.heard("a", "is held: two agents show its keys")
     federation.until(lambda: standing(federation) == "doubled", "the coordinator to notice")
-    heard(federation, "copy", "is held: two agents show its keys")
+    federation.heard("copy", "is held: two agents show its keys")
     assert "1 agent is held" in federation.client().get("/ready")["warnings"][0]
     assert "client_doubled" in federation.log("coordinator")
     mine, theirs = session(federation, "a"), session(federation, "copy")
@@ -70,10 +66,10 @@ def test_a_home_that_was_copied(federation: Net, data: dict[str, Path]) -> None:
     assert done.returncode == REFUSED and f"--session {mine}" in done.stderr
     assert "approved" in command(federation, "clients", "approve", "a", "--session", mine)
     assert federation.running["copy"].wait(60) == REFUSED and "was let go on" in federation.log("copy")
-    heard(federation, "a", "keys_rotated")
+    federation.heard("a", "keys_rotated")
     federation.again("copy")
     assert federation.running["copy"].wait(60) == REFUSED
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
     assert standing(federation) == "approved" and "held" not in " ".join(federation.client().get("/ready")["warnings"])
     kinds = [entry["kind"] for entry in federation.client().get("/audit?client=a")]
     assert kinds.count("doubled") == 1 and "rotated" in kinds
@@ -84,20 +80,20 @@ def test_a_home_that_was_put_back(federation: Net, data: dict[str, Path]) -> Non
     federation.kill("a")
     shutil.copytree(federation.home / "home-a", federation.home / "backup")
     federation.again("a")
-    heard(federation, "a", "enrolled", 2)
+    federation.heard("a", "enrolled", 2)
     federation.kill("a")
     shutil.rmtree(federation.home / "home-a")
     shutil.move(federation.home / "backup", federation.home / "home-a")
     federation.again("a")
-    heard(federation, "a", "session_doubled")
+    federation.heard("a", "session_doubled")
     federation.kill("coordinator")
     federation.again("coordinator")
     federation.ready()
     assert standing(federation) == "doubled"
     command(federation, "clients", "approve", "a", "--session", session(federation, "a"))
-    heard(federation, "a", "enrolled", 3)
-    heard(federation, "a", "keys_rotated")
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.heard("a", "enrolled", 3)
+    federation.heard("a", "keys_rotated")
+    federation.completed(federation.run(RUN))
 
 
 def test_kills_are_no_doubles(federation: Net, data: dict[str, Path]) -> None:
@@ -109,6 +105,6 @@ def test_kills_are_no_doubles(federation: Net, data: dict[str, Path]) -> None:
             federation.kill("coordinator")
             federation.again("coordinator")
             federation.ready()
-        heard(federation, "a", "enrolled", turn + 2)
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+        federation.heard("a", "enrolled", turn + 2)
+    federation.completed(federation.run(RUN))
     assert standing(federation) == "approved"

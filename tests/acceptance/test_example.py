@@ -73,12 +73,10 @@ def started(block: str, folder: Path, env: dict[str, str]) -> subprocess.Popen[b
 
 
 def logs(folder: Path) -> str:
-    """What the processes said last."""
     return "\n".join(log.read_text(errors="replace")[-1500:] for log in folder.glob("*.log"))
 
 
 def ran(*words: str, folder: Path) -> str:
-    """What `python -m WORDS` prints."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     given = {"env": {**os.environ, "PYTHONPATH": path}, "timeout": LIMIT, "capture_output": True, "text": True}
     return str(subprocess.run([sys.executable, "-m", *words], cwd=folder, check=True, **given).stdout)
@@ -107,7 +105,6 @@ def images(played: Path) -> np.ndarray[Any, Any]:
 
 
 def test_plain_torch_gives_the_same(played: Path) -> None:
-    """The README's lines, to 1e-4."""
     (code,) = blocks(README, "python")
     np.save(played / "x.npy", images(played))
     more = "import numpy, torch\nnumpy.save('p.npy', net(torch.from_numpy(numpy.load('x.npy'))).softmax(1).detach().numpy())\n"
@@ -118,7 +115,6 @@ def test_plain_torch_gives_the_same(played: Path) -> None:
 
 @pytest.mark.nightly(job="journeys")  # a file that is ONNX predicts as the model: tests/cli/test_models.py, in each suite
 def test_onnx_gives_the_same(played: Path) -> None:
-    """The exported graph, to 1e-4."""
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
     run = next(path.name for path in (played / "home-c" / "runs").iterdir() if path.is_dir())
@@ -130,7 +126,6 @@ def test_onnx_gives_the_same(played: Path) -> None:
 
 
 def test_a_target_sends_numbers_alone(played: Path) -> None:
-    """As the contract of the method says that it derives."""
     listed = ran("tideline", "contract", "tent", "--methods", "method:METHODS", "--json", folder=played)
     sent = [clause for clause in json.loads(listed)["contract"] if clause["phase"] != "source"]
     assert sent and {clause["exposure"] for clause in sent} <= {"metric", "count"}

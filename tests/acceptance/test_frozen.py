@@ -28,7 +28,6 @@ NAMES = ("anna", "bert")
 
 
 def simulated(folder: Path, given: dict[str, Any], base: bytes) -> dict[str, Any]:
-    """The same run in this process."""
     federation = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(folder / n, w, r)) for n in NAMES})
     assert federation.bring([base]) == given["weights"]
     return federation.run(federation.start(given))
@@ -50,8 +49,7 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
         made.client().upload_weights(digest, len(base), lambda: iter([base]))
         given = {"method": "fedavg", "preset": "tiny", "world": {**NETWORK, "trains": "head"}, "seed": 3, "weights": digest}
         asked = {**given, "roster": dict.fromkeys(NAMES, "source")}
-        result = made.ended(made.run(asked))
-        assert result["status"] == "completed", result["cause"]
+        result = made.completed(made.run(asked))
         with made.journal() as journal:
             first, *later = [o for o in journal.orders(result["run"]) if o.client == "anna"]
             assert first.bytes_down == len(base) and max(o.bytes_down + o.bytes_up for o in later) < 6000, later
@@ -59,8 +57,7 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
         assert len(kept) == 4  # to train on and held out, at two sites
         made.kill("anna")
         made.again("anna")
-        again = made.ended(made.run({**asked, "seed": 4}))
-        assert again["status"] == "completed", again["cause"]
+        made.completed(made.run({**asked, "seed": 4}))
         assert kept == {file: file.stat().st_ino for name in NAMES for file in (tmp_path / f"home-{name}" / "features").iterdir()}
         patterns = {**asked, "world": {**NETWORK, "trains": ["features.3.*", "classifier.bias"]}}
         part = made.ended(made.run(patterns))
@@ -81,7 +78,6 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
 
 
 def test_an_agent_without_the_network_is_told(tmp_path: Path) -> None:
-    """As it is where all of the network trains."""
     own = ("--networks", "tests.nets.foreign:convolutions")
     with net(tmp_path) as made:
         made.coordinator(*own)

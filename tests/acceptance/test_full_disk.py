@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import SITES
+from tests.acceptance.conftest import SITES, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, undisturbed
 
@@ -55,16 +55,7 @@ def fill(folder: Path, leave: int = 0) -> Path:
     return ballast
 
 
-def started(federation: Net, data: dict[str, Path]) -> Net:
-    """A coordinator and three agents."""
-    federation.coordinator()
-    for name, role in SITES.items():
-        federation.agent(name, data[name], role)
-    return federation
-
-
 def events(federation: Net, run: str) -> list[dict[str, Any]]:
-    """What people are told of a run."""
     return list(federation.client().events(run))
 
 
@@ -74,7 +65,7 @@ def test_a_coordinator_without_room_for_parts(tmp_path: Path, data: dict[str, Pa
     """Replies are kept at their sites, or the round stays open; the reason is told; the run goes on by itself."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:
         parts = disk(federation.folder / "parts")
-        run = at_the_gate(started(federation, data), tmp_path, size=VECTOR)
+        run = at_the_gate(start_all(federation, data), tmp_path, size=VECTOR)
         ballast = fill(parts, leave)
         (tmp_path / "go").touch()
         if leave:
@@ -86,8 +77,7 @@ def test_a_coordinator_without_room_for_parts(tmp_path: Path, data: dict[str, Pa
             assert "No room for a part" in federation.log("coordinator")
         assert federation.result(run)["status"] == "running"
         ballast.unlink()
-        result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
+        federation.completed(run, undisturbed(data, size=VECTOR))
 
 
 @pytest.mark.nightly(job="journeys")
@@ -95,7 +85,7 @@ def test_a_site_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) 
     """Its reply is a failure that says so, in the run's cause and in its own log; resumed, the run completes."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:
         home = disk(tmp_path / "home-a")
-        run = at_the_gate(started(federation, data), tmp_path, size=VECTOR)
+        run = at_the_gate(start_all(federation, data), tmp_path, size=VECTOR)
         ballast = fill(home)
         (tmp_path / "go").touch()
         result = federation.ended(run)
@@ -103,8 +93,7 @@ def test_a_site_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) 
         assert "No room for a part" in federation.log("a")
         ballast.unlink()
         federation.client().post(f"/runs/{run}/resume", {})
-        result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
+        result = federation.completed(run, undisturbed(data, size=VECTOR))
 
 
 @pytest.mark.nightly(job="journeys")
@@ -112,15 +101,14 @@ def test_a_site_without_room_for_its_head(tmp_path: Path, data: dict[str, Path],
     """Where the reply fits and its record does not, the step counts as not done; resumed, it is done once more."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:
         home = disk(tmp_path / "home-a")
-        run = at_the_gate(started(federation, data), tmp_path)
+        run = at_the_gate(start_all(federation, data), tmp_path)
         ballast = fill(home, leave=2 * BLOCK)  # memory and message are a block each, the head is a third
         (tmp_path / "go").touch()
         result = federation.ended(run)
         assert result["status"] == "stalled" and "a: No room for a part" in result["cause"], result["cause"]
         ballast.unlink()
         federation.client().post(f"/runs/{run}/resume", {})
-        result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+        result = federation.completed(run, undisturbed(data))
 
 
 @pytest.mark.nightly(job="journeys")
@@ -130,7 +118,7 @@ def test_a_journal_without_room(tmp_path: Path, data: dict[str, Path], disk: Dis
         home = disk(federation.folder)
         (tmp_path / "parts").mkdir()
         (home / "parts").symlink_to(tmp_path / "parts")
-        run = at_the_gate(started(federation, data), tmp_path)
+        run = at_the_gate(start_all(federation, data), tmp_path)
         for _ in range(2):  # what the log of writes holds already is room too
             with closing(sqlite3.connect(home / "coordinator.db")) as beside:
                 beside.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -141,5 +129,4 @@ def test_a_journal_without_room(tmp_path: Path, data: dict[str, Path], disk: Dis
         assert all(federation.running[name].poll() is None for name in ("coordinator", *SITES))
         assert federation.result(run)["status"] == "running"
         ballast.unlink()
-        result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+        federation.completed(run, undisturbed(data))

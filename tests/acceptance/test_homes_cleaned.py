@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import WORLD, write_blobs
 from tests.acceptance.harness import Net, net
-from tests.cli.world import tide_process
 
 pytestmark = pytest.mark.processes
 GIVEN = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"anna": "source", "bert": "source", "cyd": "source"}}
@@ -20,13 +17,6 @@ SAID = {"anna": "follow", "bert": "ask", "cyd": "keep"}
 def runs_in(made: Net, name: str) -> set[str]:
     """The runs of which an agent's home has files."""
     return {folder.name for folder in (made.home / f"home-{name}" / "runs").iterdir()}
-
-
-def site(made: Net, name: str, *args: str) -> Any:
-    """A command of an owner, as JSON."""
-    ended = tide_process("site", *args, "--home", made.home / f"home-{name}", "--json")
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
 
 
 @pytest.mark.nightly(job="journeys")
@@ -47,11 +37,11 @@ def test_agents_hear_of_a_deletion_when_they_come_back(tmp_path: Path) -> None:
         made.until(lambda: runs_in(made, "anna") == {stays}, "anna to delete the run")
         made.until(lambda: "runs_deleted_elsewhere" in made.log("bert"), "bert to hear of it")
         assert runs_in(made, "bert") == runs_in(made, "cyd") == {gone, stays}
-        (due,) = site(made, "bert", "clean", "--dry-run")["due"]
+        (due,) = made.owner("bert", "clean", "--dry-run")["due"]
         assert (due["run"], due["why"]) == (gone, "deleted at the coordinator")
-        assert site(made, "cyd", "clean", "--dry-run")["due"] == [] and not (made.home / "home-cyd" / "deleted.json").exists()
-        assert site(made, "bert", "clean", "--yes")["forgotten"] == [gone] and runs_in(made, "bert") == {stays}
+        assert made.owner("cyd", "clean", "--dry-run")["due"] == [] and not (made.home / "home-cyd" / "deleted.json").exists()
+        assert made.owner("bert", "clean", "--yes")["forgotten"] == [gone] and runs_in(made, "bert") == {stays}
         for name in ("anna", "bert"):
-            (entry,) = [each for each in site(made, name, "ledger", "list") if each["kind"] == "forgotten"]
+            (entry,) = [each for each in made.owner(name, "ledger", "list") if each["kind"] == "forgotten"]
             assert (entry["run"], entry["details"]["why"]) == (gone, "deleted at the coordinator")
-            assert site(made, name, "ledger", "verify")["entries"] >= entry["seq"]
+            assert made.owner(name, "ledger", "verify")["entries"] >= entry["seq"]

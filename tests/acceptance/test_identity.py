@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 from tests.cli.world import tide, tide_process
 from tideline.client.http import Client, Endpoint
@@ -31,7 +31,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tideline(*args: str) -> tuple[int, str]:
-    """Run a command to its end."""
     done = tide_process(*args)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -44,14 +43,12 @@ def secured(federation: Net, made: Path, *more: str) -> None:
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, made: Path) -> Iterator[Net]:
-    """A coordinator with TLS."""
     with net(tmp_path_factory.mktemp("tls-net")) as started:
         secured(started, made)
         yield started
 
 
 def invited(federation: Net, name: str, **more: object) -> str:
-    """A token."""
     return str(federation.client().post("/invites", {"name": name, "ttl_seconds": 600, **more})["token"])
 
 
@@ -63,11 +60,6 @@ def started(federation: Net, name: str, data: Path, *more: str, home: bool = Tru
     return args
 
 
-def heard(federation: Net, name: str, words: str, times: int = 1) -> None:
-    """Until an agent has said so."""
-    federation.until(lambda: federation.log(name).count(words) >= times, f"{name} to say {words!r}")
-
-
 def test_a_token_is_enough(federation: Net, made: Path, data: dict[str, Path]) -> None:
     """Address and authority come from it; from then on the home knows both, and even the name."""
     token = invited(federation, "a")
@@ -76,12 +68,12 @@ def test_a_token_is_enough(federation: Net, made: Path, data: dict[str, Path]) -
     assert told.authority == hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
     assert told.addresses == (f"127.0.0.1:{federation.grpc}",)
     started(federation, "a", data["a"], "--token", token, "--name", "a")
-    heard(federation, "a", "enrolled")
+    federation.heard("a", "enrolled")
     federation.kill("a")
     started(federation, "a", data["a"])
-    heard(federation, "a", "enrolled", 2)
+    federation.heard("a", "enrolled", 2)
     run = federation.run(RUN | {"roster": {"a": "source"}})
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
     (row,) = [each for each in federation.client().get("/clients") if each["name"] == "a"]
     assert row["fingerprint"] in federation.log("a")
 
@@ -114,17 +106,17 @@ def test_a_kill_during_enrolment(federation: Net, data: dict[str, Path]) -> None
     federation.kill("k")
     federation.again("k")
     federation.until(lambda: keys.read_bytes() != first and not (keys.parent / "keys.next.pem").exists(), "the new keys")
-    heard(federation, "k", "enrolled")
+    federation.heard("k", "enrolled")
 
 
 def test_a_held_agent_waits(federation: Net, data: dict[str, Path]) -> None:
     """It says its fingerprint, which the coordinator's list has too, and begins when a person says so."""
     started(federation, "h", data["a"], "--token", invited(federation, "h", hold=True), "--name", "h")
-    heard(federation, "h", "approval_awaited")
+    federation.heard("h", "approval_awaited")
     (row,) = [each for each in federation.client().get("/clients") if each["name"] == "h"]
     assert row["standing"] == "pending" and row["fingerprint"] in federation.log("h")
     assert federation.client().post("/clients/h/approve")["standing"] == "approved"
-    heard(federation, "h", "enrolled")
+    federation.heard("h", "enrolled")
     federation.running["h"].terminate()
     assert federation.running["h"].wait(30) == 0
 
@@ -135,7 +127,7 @@ def test_agents_with_certificates(made: Path, data: dict[str, Path], tmp_path: P
     with net(tmp_path) as federation:
         secured(federation, made, "--tls-client-ca", str(made / "ca.pem"))
         started(federation, "b", data["b"], "--token", invited(federation, "b"), "--name", "b", *own)
-        heard(federation, "b", "enrolled")
+        federation.heard("b", "enrolled")
         rest = ("--data", str(data["a"]), "--role", "source", "--wait", "0")
         code, said = tideline(
             "agent", "--token", invited(federation, "c"), "--name", "c", "--home", str(tmp_path / "c"), *rest, *own
@@ -150,9 +142,7 @@ def test_agents_with_certificates(made: Path, data: dict[str, Path], tmp_path: P
 def test_revoked_in_the_middle_of_a_run(quorum: int, data: dict[str, Path], tmp_path: Path) -> None:
     """The run goes on with its quorum, or stalls with the reason; the agent ends and says why, and so does its next start."""
     with net(tmp_path) as federation:
-        federation.coordinator()
-        for name, role in SITES.items():
-            federation.agent(name, data[name], role)
+        start_all(federation, data)
         long = {"config": {"rounds": 400}, "roster": dict(SITES), "waiting": {"min_replies": quorum, "deadline": 600}}
         run = federation.run(RUN | long)
         federation.until(lambda: federation.result(run)["cursor"] > 1, "the run to be under way")
@@ -171,4 +161,4 @@ def test_revoked_in_the_middle_of_a_run(quorum: int, data: dict[str, Path], tmp_
         assert federation.running["b"].wait(60) == REFUSED
         (tmp_path / "home-b" / "keys.pem").unlink()  # it may come back as a new one, by a new invitation
         federation.agent("b", data["b"])
-        heard(federation, "b", "enrolled", 2)
+        federation.heard("b", "enrolled", 2)

@@ -49,7 +49,6 @@ def die() -> None:
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A federation behind its door."""
     with grpc_port_of() as made:
         yield made
 
@@ -66,7 +65,6 @@ class Site:
         return AgentSettings(f"127.0.0.1:{self.port}", self.home, (Role.SOURCE,), self.name, **told)  # type: ignore[arg-type]
 
     def started(self) -> GrpcLink:
-        """The process begins: it enrols."""
         keys = identity.keys(self.home)
         link = GrpcLink(find(self.settings()).endpoints, self.name, keys, threading.Event())
         assert admission(link, self.settings(), keys)
@@ -79,13 +77,11 @@ class Site:
 
     @property
     def kept(self) -> str:
-        """The key that the home has."""
         return identity.keys(self.home).public[0].hex()
 
 
 @pytest.fixture
 def site(opened: tuple[Federation, int], tmp_path: Path) -> Site:
-    """A site of the test's own."""
     return Site(*opened, tmp_path, f"site-{tmp_path.name}"[:64])
 
 
@@ -93,7 +89,6 @@ def site(opened: tuple[Federation, int], tmp_path: Path) -> Site:
 
 
 def test_keys_are_made_once(tmp_path: Path) -> None:
-    """For their owner alone, and the same from then on."""
     made = identity.keys(tmp_path)
     assert identity.keys(tmp_path).public == made.public == Keys.of(made.pem).public
     assert stat.S_IMODE((tmp_path / "keys.pem").stat().st_mode) == 0o600
@@ -111,7 +106,6 @@ def test_each_start_is_another_session(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_keys_that_others_can_read(tmp_path: Path, mode: int) -> None:
-    """They are refused, with the command that mends it."""
     identity.keys(tmp_path)
     (tmp_path / "keys.pem").chmod(mode)
     with pytest.raises(IdentityRefused, match=f"mode 0{mode:o}") as refusal:
@@ -125,7 +119,6 @@ def test_keys_that_others_can_read(tmp_path: Path, mode: int) -> None:
     ids=["empty", "garbage", "cut", "one key"],
 )
 def test_a_file_that_holds_no_keys(tmp_path: Path, content: bytes) -> None:
-    """It is not written over: somebody may restore it."""
     identity.write(tmp_path / "keys.pem", content)
     with pytest.raises(IdentityRefused, match="does not hold an agent's keys"):
         identity.keys(tmp_path)
@@ -168,7 +161,6 @@ def test_where_nobody_says_where(tmp_path: Path) -> None:
 
 
 def test_an_address_that_has_no_tls(site: Site) -> None:
-    """Who expects an authority there is told so."""
     with pytest.raises(Unreachable, match="does not answer with TLS"):
         authority(Endpoints((f"127.0.0.1:{site.port}", "127.0.0.1:1")), bytes(32))
 
@@ -203,7 +195,6 @@ def test_what_was_sealed_before_two_quick_rotations_is_opened(tmp_path: Path) ->
 
 
 def test_a_former_pair_of_an_older_version(tmp_path: Path) -> None:
-    """Its key to receive is used, and kept beside the next."""
     pair = Keys.made()
     identity.write(tmp_path / "keys.former.pem", pair.pem)
     assert identity.own(tmp_path).receive[1:] == (pair.private[1],)
@@ -212,7 +203,6 @@ def test_a_former_pair_of_an_older_version(tmp_path: Path) -> None:
 
 
 def test_a_rotation_that_was_cut_keeps_a_key_once(tmp_path: Path) -> None:
-    """It was put aside, and the new keys were not in place yet."""
     identity.keys(tmp_path)
     identity.next_keys(tmp_path)
     aside = identity.own(tmp_path).receive[0]
@@ -223,7 +213,6 @@ def test_a_rotation_that_was_cut_keeps_a_key_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"garbage", Keys.made().pem[:-10]], ids=["empty", "garbage", "cut"])
 def test_former_keys_that_are_none(tmp_path: Path, content: bytes) -> None:
-    """Refused, as all that is damaged; and what others can read too."""
     identity.write(tmp_path / "keys.former.pem", content)
     with pytest.raises(IdentityRefused, match="does not hold an agent's keys"):
         identity.own(tmp_path)
@@ -341,10 +330,10 @@ def test_orders_come_on_after_a_rotation(site: Site) -> None:
         listening = threading.Thread(target=lambda: [came.put(each.id) for each in link.orders()])
         listening.start()
         first = order()
-        assert came.get(timeout=30) == first
+        assert came.get(timeout=60) == first
         Rotation(link, site.home, wanted=True).turn(False)
         second = order()
-        while (told := came.get(timeout=10)) != second:  # a stream that begins tells of all that is open
+        while (told := came.get(timeout=60)) != second:  # a stream that begins tells of all that is open
             assert told == first
         stop.set()
     listening.join(30)
@@ -352,7 +341,6 @@ def test_orders_come_on_after_a_rotation(site: Site) -> None:
 
 
 def test_calls_beside_a_rotation(site: Site) -> None:
-    """Whatever is signed while keys are swapped is answered."""
     with closing(site.started()) as link, ThreadPoolExecutor(4) as threads:
         stop = threading.Event()
 
@@ -372,7 +360,6 @@ def test_calls_beside_a_rotation(site: Site) -> None:
 
 
 def test_a_name_is_remembered(site: Site) -> None:
-    """So that a home alone is enough to start again."""
     from tideline.cli.serving import name_of_home
 
     note(site.settings(), Endpoints(("127.0.0.1:1",), b"certificate"))

@@ -23,7 +23,7 @@ def federation(tmp_path: Path, data: dict[str, Path]) -> Iterator[Net]:
     with net(tmp_path) as made:
         made.coordinator()
         made.agent("a", data["a"])
-        assert made.ended(made.run(RUN))["status"] == "completed"
+        made.completed(made.run(RUN))
         yield made
 
 
@@ -72,7 +72,7 @@ def test_a_ledger_that_was_cut_with_its_head(federation: Net) -> None:
     assert "ledger_differs" in federation.log("coordinator") and kinds(federation) == ["ledger_differs"]
     shown = tide_process("clients", "list", "--home", str(federation.folder)).stdout
     assert f"has 4 entries, and had {reported}" in " ".join(shown.split())
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
     assert row(federation)["ledger_entries"] == reported and (home / REPORTED).exists()
     verified = tide_process("site", "ledger", "verify", "--home", str(home))
     assert verified.returncode and "as it was reported to the coordinator" in " ".join(verified.stderr.split())

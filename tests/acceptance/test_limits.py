@@ -17,7 +17,6 @@ LIMIT = 20
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[Redis]:
-    """A Redis that the test may kill."""
     with running(tmp_path) as made:
         yield made
 

@@ -33,8 +33,7 @@ def test_kills_in_the_middle_of_the_tournament(federation: Net, data: dict[str, 
         federation.again(victim)
         if victim == "coordinator":
             federation.ready()
-    result = federation.ended(run)
-    assert result["status"] == "completed", result["cause"]
+    result = federation.completed(run)
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
     there = simulate(METHODS, given, sites)
     assert result["state_digest"] == there["state_digest"]
@@ -44,8 +43,7 @@ def test_kills_in_the_middle_of_the_tournament(federation: Net, data: dict[str, 
 def test_rates_between_agents_are_measured(federation: Net) -> None:
     """From the tournament's own transfers; the report has them, and the joules are made of them."""
     run = federation.run(experiment(exchanges=3, measured=True, bits=0.0, watts=dict.fromkeys(SITES, 0.25)))
-    result = federation.ended(run)
-    assert result["status"] == "completed", result["cause"]
+    result = federation.completed(run)
     tables = next(p for p in result["phases"] if p["name"] == "transfer")["tables"]
     table = tables["measured Mbit/s, from each to each"]
     assert all(rate > 0 for i, row in enumerate(table["values"]) for j, rate in enumerate(row) if i != j)

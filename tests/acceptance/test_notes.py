@@ -20,16 +20,7 @@ from tests.acceptance.harness import Net
 from tests.acceptance.tap import Tap, tapped
 from tests.acceptance.test_stalls import ORDER, Mute
 from tests.cli.world import tide
-from tideline.core.errors import (
-    ContractRefused,
-    DataRefused,
-    DeviceMissing,
-    FederationError,
-    RosterRefused,
-    StepFailed,
-    StorageFull,
-    Unreachable,
-)
+from tideline.core import errors
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline_agent.home.identity import Keys
@@ -49,7 +40,7 @@ class Ear:
 
     def __init__(self) -> None:
         self.heard: list[list[Entry]] = []
-        self.error: FederationError | None = None
+        self.error: errors.FederationError | None = None
 
     def send(self, notes: Sequence[Entry]) -> None:
         if self.error is not None:
@@ -75,13 +66,13 @@ def test_an_outage_keeps_notes_and_a_refusal_drops_them() -> None:
     ear = Ear()
     queue = NoteQueue(ear.send, threading.Event())
     queue.put(OrderId("o"), STARTED)
-    ear.error = Unreachable("away")
+    ear.error = errors.Unreachable("away")
     assert queue.send_batch() > 0
     ear.error = None
     queue.send_batch()
     assert ear.heard == [[("o", STARTED)]]
     queue.put(OrderId("o"), STARTED)
-    ear.error = DataRefused("no")
+    ear.error = errors.DataRefused("no")
     queue.send_batch()
     ear.error = None
     assert queue.send_batch() == 0.0 and len(ear.heard) == 1
@@ -120,19 +111,18 @@ def witness(home: Path) -> tuple[Witness, list[Entry], list[float]]:
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (StepFailed("x", error="ValueError"), "step_failed", {"error": "ValueError"}),
-        (StepFailed("x", error="not a name: SECRET"), "step_failed", {"error": "Error"}),
-        (StorageFull("x"), "step_failed", {"error": "StorageFull"}),
-        (ContractRefused("x"), "declined", {"error": "ContractRefused"}),
-        (RosterRefused("x"), "declined", {"error": "RosterRefused"}),
-        (DataRefused("x"), "data_unreadable", {"error": "DataRefused"}),
-        (DeviceMissing("x", device="cuda:1"), "device_missing", {"device": "cuda:1"}),
-        (DeviceMissing("x", device="SECRET!"), "step_failed", {"error": "DeviceMissing"}),
+        (errors.StepFailed("x", error="ValueError"), "step_failed", {"error": "ValueError"}),
+        (errors.StepFailed("x", error="not a name: SECRET"), "step_failed", {"error": "Error"}),
+        (errors.StorageFull("x"), "step_failed", {"error": "StorageFull"}),
+        (errors.ContractRefused("x"), "declined", {"error": "ContractRefused"}),
+        (errors.RosterRefused("x"), "declined", {"error": "RosterRefused"}),
+        (errors.DataRefused("x"), "data_unreadable", {"error": "DataRefused"}),
+        (errors.DeviceMissing("x", device="cuda:1"), "device_missing", {"device": "cuda:1"}),
+        (errors.DeviceMissing("x", device="SECRET!"), "step_failed", {"error": "DeviceMissing"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_failure_is_told_by_its_type(tmp_path: Path, error: FederationError, kind: str, words: dict[str, str]) -> None:
-    """And by none of its words."""
+def test_a_failure_is_told_by_its_type(tmp_path: Path, error: errors.FederationError, kind: str, words: dict[str, str]) -> None:
     saw, told, clock = witness(tmp_path)
     saw.saw("begun", ORDER, None)
     clock[0] += 2.5
@@ -184,7 +174,7 @@ def test_a_trainer_that_died_a_cut_and_an_end(tmp_path: Path) -> None:
     saw.saw("begun", ORDER, None)
     saw.died(ORDER.run, 1)
     saw.saw("worked", ORDER, None)
-    saw.saw("cut", ORDER, Unreachable("x"))
+    saw.saw("cut", ORDER, errors.Unreachable("x"))
     saw.withdrawn(ORDER)
     kinds = [note.kind for _, note in told if note.kind != "disk_low"]
     assert kinds == ["order_started", "trainer_died", "trained", "upload_cut", "order_withdrawn"]
@@ -206,7 +196,6 @@ def sites(federation: Net, data: dict[str, Path], tmp_path_factory: pytest.TempP
 
 
 def tideline(federation: Net, *args: str) -> list[str]:
-    """What a command prints."""
     return tide(*args, env={"TIDELINE_HOME": str(federation.folder)}).output.splitlines()
 
 

@@ -26,7 +26,6 @@ def stalled(made: Net) -> str:
 
 
 def names(receiver: Receiver) -> list[str]:
-    """The notices that came, of runs."""
     return [got.headers["webhook-id"] for got in receiver.got if json.loads(got.body)["kind"] == "stalled"]
 
 

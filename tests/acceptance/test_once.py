@@ -46,7 +46,6 @@ def gates(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def started(home: Path, database: str | None) -> Iterator[Net]:
-    """It answers."""
     with net(home, database=database) as made:
         made.modules["coordinator"] = "tests.acceptance.stopping"
         made.coordinator()
@@ -54,7 +53,6 @@ def started(home: Path, database: str | None) -> Iterator[Net]:
 
 
 def ids(journal: Journal) -> set[RunId]:
-    """Every run that is there."""
     return set(journal.run_ids())
 
 
@@ -87,7 +85,6 @@ class Call:
         self.at.ready()
 
     def lose(self, lost: list[Exception]) -> None:
-        """Send it in vain."""
         try:
             self.send()
         except httpx.TransportError as error:
@@ -112,12 +109,7 @@ class Call:
 
 @BOTH
 @pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param("reserve", marks=AT_NIGHT),
-        "create_once",
-        pytest.param("conclude", marks=AT_NIGHT),
-    ],
+    "place", [pytest.param("reserve", marks=AT_NIGHT), "create_once", pytest.param("conclude", marks=AT_NIGHT)]
 )
 def test_a_run_is_started_once(gates: Net, place: str) -> None:
     """Killed once the key is reserved, once the run is there, and once the answer is kept: one run, with its orders, once."""
@@ -135,7 +127,6 @@ def test_a_run_is_started_once(gates: Net, place: str) -> None:
 @ONE
 @pytest.mark.parametrize("place", ["add_invite", "conclude"])
 def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path]) -> None:
-    """The token that the repeat tells admits an agent."""
     name = f"site-{place}"
     call = Call(gates, "/invites", {"name": name, "ttl_seconds": 600})
     call.die_at(place)

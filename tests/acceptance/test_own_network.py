@@ -24,8 +24,7 @@ def test_agents_train_it_and_one_without_it_is_told_how(tmp_path: Path) -> None:
         model = {"name": "convolutions", "options": {"width": 6}}
         given = {"method": "fedavg", "preset": "tiny", "world": {**WORLD, "model": model}, "seed": 3}
         run = made.run({**given, "roster": dict.fromkeys(("anna", "bert", "carl"), "source")})
-        result = made.ended(run)
-        assert result["status"] == "completed", result["cause"]
+        result = made.completed(run)
         assert result["world"]["model"] == model
         lacking = made.run({**given, "roster": {"dora": "source"}, "waiting": {"deadline": 60}})
         made.until(lambda: "--networks MODULE:NAME" in str(made.result(lacking)), "the site without it to say so")

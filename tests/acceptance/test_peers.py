@@ -23,26 +23,22 @@ pytestmark = pytest.mark.processes
 
 
 def experiment(rounds: int = 3) -> dict[str, Any]:
-    """Three sites that pass values on."""
     return {"method": "passing", "config": {"rounds": rounds}, "world": WORLD, "roster": SITES, "seed": 5}
 
 
 def undisturbed(data: dict[str, Path], rounds: int = 3) -> dict[str, Any]:
-    """The same in this process."""
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
     return simulate(passing.METHODS, experiment(rounds), sites)
 
 
 def completed(federation: Net, run: str, data: dict[str, Path], rounds: int = 3) -> dict[str, Any]:
     """The result of a run that ended in the bytes of a simulation."""
-    result = federation.ended(run)
-    assert result["status"] == "completed", result["cause"]
+    result = federation.completed(run)
     assert result["state_digest"] == undisturbed(data, rounds)["state_digest"]
     return result
 
 
 def site(federation: Net, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of a site's owner."""
     home = federation.home / f"home-{name}" / name
     home = home if home.exists() else home.parent
     command = [sys.executable, "-m", "tideline", "site", words[0], "--home", str(home), *words[1:]]
@@ -76,10 +72,7 @@ def test_values_cross_the_network_sealed(federation: Net, data: dict[str, Path])
 
 @pytest.mark.parametrize(
     ("rounds", "kills"),
-    [
-        (12, ((2, "a"), (6, "coordinator"))),
-        pytest.param(24, ((3, "a"), (8, "coordinator"), (14, "b")), marks=AT_NIGHT),
-    ],
+    [(12, ((2, "a"), (6, "coordinator"))), pytest.param(24, ((3, "a"), (8, "coordinator"), (14, "b")), marks=AT_NIGHT)],
     ids=["two", "three"],
 )
 def test_kills_amid_the_passing(federation: Net, data: dict[str, Path], rounds: int, kills: tuple[tuple[int, str], ...]) -> None:

@@ -40,7 +40,6 @@ for i in range(25):
 
 
 def ring_in(home: Path, now: float = 0.0) -> PeerKeys:
-    """A site's ring over its home."""
     own = fresh()
     return PeerKeys(lambda: own, FolderPins(home, now=lambda: now), lambda: now)
 
@@ -113,7 +112,6 @@ def test_a_file_of_an_older_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_short_fingerprint_has_to_be_trusted_again(tmp_path: Path) -> None:
-    """It was all that the owner had said: nothing follows from it."""
     new = fresh()
     older(tmp_path, fingerprint=shown(new.public)[:19])
     with pytest.raises(PeerRefused, match="by 16 digits"):
@@ -123,7 +121,6 @@ def test_a_short_fingerprint_has_to_be_trusted_again(tmp_path: Path) -> None:
 
 
 def test_to_trust_the_keys_of_today_drops_those_of_before(tmp_path: Path) -> None:
-    """At once, for an agent that runs too; the keys stay."""
     old, new = rotated_in(tmp_path)
     ring = ring_in(tmp_path)
     assert ring.trust({BERT: peer(new)})[BERT].believed(0.0) == (new.public, old.public)
@@ -133,7 +130,6 @@ def test_to_trust_the_keys_of_today_drops_those_of_before(tmp_path: Path) -> Non
 
 
 def test_to_trust_other_keys(tmp_path: Path) -> None:
-    """They are taken when they are shown, and no others."""
     rotated_in(tmp_path)
     other = fresh()
     trust(tmp_path, "bert", shown(other.public))
@@ -158,7 +154,6 @@ def test_what_is_no_fingerprint_is_refused(tmp_path: Path, wrong: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", '{"bert": 1}', '{"bert": {"keys": {"sign": "zz", "receive": "00"}}}'])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
-    """Whom to trust must not be forgotten unseen."""
     (tmp_path / "peers.json").write_text(content)
     with pytest.raises(IdentityRefused, match="is damaged"):
         ring_in(tmp_path).trust({BERT: peer(fresh())})

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
-from tests.acceptance.harness import Net, net
+from tests.acceptance.conftest import SITES, WORLD, start_all
+from tests.acceptance.harness import net
 from tests.acceptance.test_survival import at_the_gate, begun, undisturbed
 from tests.postgres import OTHERS, own_schema, run
 
@@ -30,14 +30,6 @@ def database() -> Iterator[str]:
         yield f"{scheme}://{user.partition(':')[0] or 'postgres'}:{SECRET}@{place}"
 
 
-def started(federation: Net, data: dict[str, Path]) -> Net:
-    """A coordinator and three agents."""
-    federation.coordinator()
-    for name, role in SITES.items():
-        federation.agent(name, data[name], role)
-    return federation
-
-
 @pytest.mark.nightly(job="journeys")
 def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """Runs of fedavg end with one digest; no log and no file in the home holds the password; nothing lies in SQLite."""
@@ -45,8 +37,7 @@ def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path
     for name, where in (("sqlite", None), ("postgres", database)):
         (tmp_path / name).mkdir()
         with net(tmp_path / name, database=where) as federation:
-            result = started(federation, data).ended(federation.run(FEDAVG))
-        assert result["status"] == "completed", result["cause"]
+            result = start_all(federation, data).completed(federation.run(FEDAVG))
         ends.append((result["state_digest"], result["clients"]))
     assert ends[0] == ends[1]
     home = tmp_path / "postgres"
@@ -59,13 +50,12 @@ def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path
 def test_a_coordinator_killed_in_mid_round(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """kill -9 while three steps work; started again with the same command, the run ends with the same digest."""
     with net(tmp_path, METHODS, database) as federation:
-        run_id = at_the_gate(started(federation, data), tmp_path)
+        run_id = at_the_gate(start_all(federation, data), tmp_path)
         federation.kill("coordinator")
         federation.again("coordinator")
         federation.ready()
         (tmp_path / "go").touch()
-        result = federation.ended(run_id)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+        federation.completed(run_id, undisturbed(data))
     assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
 
 
@@ -73,12 +63,11 @@ def test_a_database_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, P
     """Every connection is cut, again and again, in mid-run: nobody dies, and the run ends with the same digest."""
     cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OTHERS}"
     with net(tmp_path, METHODS, database) as federation:
-        run_id = at_the_gate(started(federation, data), tmp_path)
+        run_id = at_the_gate(start_all(federation, data), tmp_path)
         (tmp_path / "go").touch()
         assert sum(len(run(database, cut)) for _ in range(20)) > 0
-        result = federation.ended(run_id)
+        federation.completed(run_id, undisturbed(data))
         assert all(process.poll() is None for process in federation.running.values())
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
 def test_a_database_that_does_not_answer_is_told(tmp_path: Path) -> None:

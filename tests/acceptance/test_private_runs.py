@@ -21,8 +21,7 @@ ASKED: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": {**WORLD
 def test_from_an_experiment_to_what_it_cost(federation: Net) -> None:
     """It completes, says its epsilon, tells no loss and no number of rows, and each agent that trained has a key of its own."""
     run = federation.run(ASKED | {"privacy": PRIVACY})
-    found = federation.ended(run)
-    assert found["status"] == "completed", found["cause"]
+    found = federation.completed(run)
     assert found["privacy"]["noise"] == 2.0 and found["privacy"]["epsilon"] > 0
     assert all(each["samples"] in (None, PRIVACY["rows"]) for each in found["clients"])
     shown = tide("run", "show", run, "--home", str(federation.folder)).stdout
@@ -35,7 +34,6 @@ def test_from_an_experiment_to_what_it_cost(federation: Net) -> None:
 
 
 def test_what_cannot_be_private_is_refused_at_the_start(federation: Net) -> None:
-    """With the methods that can."""
     with pytest.raises(Refused, match="cannot protect rows") as refused:
         federation.run(ASKED | {"method": "feddadil", "privacy": PRIVACY})
     assert (
@@ -46,8 +44,7 @@ def test_what_cannot_be_private_is_refused_at_the_start(federation: Net) -> None
 def test_a_target_joins_with_labels_of_its_own(federation: Net) -> None:
     """It trains under noise beside the sources: its labels follow row by row from models that everybody has."""
     config = {"threshold": 0.4, "rounds": 2, "times": 1, "rounds_between": 2, "evaluate_every": 4}
-    found = federation.ended(federation.run(ASKED | {"method": "self_training", "config": config, "privacy": PRIVACY}))
-    assert found["status"] == "completed", found["cause"]
+    found = federation.completed(federation.run(ASKED | {"method": "self_training", "config": config, "privacy": PRIVACY}))
     assert any("config.threshold" in note for note in found["notes"])
     target = next(name for name, role in SITES.items() if role == "target")
     spent = {each["name"]: each["epsilon"] for each in found["clients"]}
@@ -57,8 +54,7 @@ def test_a_target_joins_with_labels_of_its_own(federation: Net) -> None:
 def test_a_target_adapts_a_source_model_that_was_learnt_under_noise(federation: Net) -> None:
     """And its own model, of which nothing tells, costs its rows nothing."""
     config = {"source_epochs": 2, "rounds": 1, "epochs": 2, "score_own": False}
-    found = federation.ended(federation.run(ASKED | {"method": "shot", "config": config, "privacy": PRIVACY}))
-    assert found["status"] == "completed", found["cause"]
+    found = federation.completed(federation.run(ASKED | {"method": "shot", "config": config, "privacy": PRIVACY}))
     assert {each["field"] for each in found["contract"]} == {"f", "g", "samples", "metrics.source_only"}
 
 
@@ -84,8 +80,7 @@ def test_patients_are_protected_as_a_whole(tmp_path: Path) -> None:
             made.agent(name, ward(tmp_path / f"data-{name}", says), "source", *made.policy(policy))
         for name in "ab":
             made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")
-        found = made.ended(made.run({**given, "roster": {"a": "source"}}))
-        assert found["status"] == "completed", found["cause"]
+        found = made.completed(made.run({**given, "roster": {"a": "source"}}))
         assert any("each patient of a site is protected" in each for each in found["notes"])
         ended = tide_process("site", "budget", "--home", made.home / "home-a", "--json")
         (budget,) = json.loads(ended.stdout)["budgets"]

@@ -49,14 +49,13 @@ class Prometheus:
         """What its API answers; None while it is starting."""
         try:
             with urllib.request.urlopen(
-                f"http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(given)}", timeout=10
+                f"http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(given)}", timeout=60
             ) as answer:
                 return json.load(answer)["data"]
         except OSError:
             return None
 
     def value(self, expression: str) -> list[Any]:
-        """An expression now."""
         found = self.ask("query", query=expression)
         assert found is not None, expression
         return [each for each in found["result"] if each["value"][1] != "NaN"]
@@ -92,8 +91,7 @@ def sight(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> It
         given = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SITES}
         # A counter may be seen first when a short run is over, and does not rise then. It does with the second run.
         for seed in (5, 6):
-            ended = net.ended(net.run({**given, "seed": seed}))
-            assert ended["status"] == "completed", ended["cause"]
+            net.completed(net.run({**given, "seed": seed}))
             net.until(lambda: bool(prometheus.value("tideline_rounds_closed_total > 0")), "a look at the run")
         net.until(lambda: bool(prometheus.value("rate(tideline_rounds_closed_total[10m]) > 0")), "a look after the run")
         yield net, prometheus
@@ -121,7 +119,6 @@ def test_every_panel_is_drawn(sight: tuple[Net, Prometheus]) -> None:
 
 
 def test_the_panels_of_what_went_wrong(sight: tuple[Net, Prometheus]) -> None:
-    """A stranger at the gRPC port shows where failures are drawn."""
     net, prometheus = sight
     with grpc.insecure_channel(net.address) as channel:
         assert refused(Raw(channel, "stranger").beat)[0] == "IdentityRefused"
@@ -139,5 +136,4 @@ def test_the_rules_are_loaded_and_rest(sight: tuple[Net, Prometheus]) -> None:
 
 
 def rules_of(prometheus: Prometheus) -> list[Any]:
-    """The rules as it has them."""
     return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]

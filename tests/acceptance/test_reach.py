@@ -46,14 +46,12 @@ class Doors:
     open: dict[str, ExitStack] = field(default_factory=dict)
 
     def door(self) -> str:
-        """Another port; its address."""
         stack = ExitStack()
         self.federation, port = stack.enter_context(grpc_port_of(tls=self.tls, said=lambda: self.said, of=self.federation))
         self.open[address := f"127.0.0.1:{port}"] = stack
         return address
 
     def close(self, address: str) -> None:
-        """Nobody answers there any more."""
         self.open.pop(address).close()
 
     def token(self, address: str, name: str, trust: Trust = Trust.PLAIN, authority: bytes = b"") -> str:
@@ -64,7 +62,6 @@ class Doors:
 
 @pytest.fixture
 def doors() -> Iterator[Doors]:
-    """None is open yet."""
     made = Doors()
     yield made
     for address in list(made.open):
@@ -90,7 +87,6 @@ class Site:
         return self
 
     def beat(self) -> bool:
-        """Whether somebody answered."""
         try:
             self.link.beat({})
         except Unreachable:
@@ -99,7 +95,6 @@ class Site:
 
     @property
     def memo(self) -> Memo:
-        """What the home has."""
         found = recall(self.settings.folder)
         assert found is not None
         return found
@@ -243,7 +238,6 @@ BAD = {
 
 @pytest.mark.parametrize(("addresses", "words"), BAD.values(), ids=BAD)
 def test_what_is_malformed_is_refused(addresses: tuple[str, ...], words: str) -> None:
-    """With what is wrong; nothing of it is taken up."""
     with pytest.raises(Refused, match=words):
         announced_in(Announcement(id="1", addresses=addresses), PLAIN, insecure=False)
 
@@ -350,7 +344,6 @@ def test_an_address_behind_another_authority(doors: Doors, tmp_path: Path) -> No
 
 
 def test_authorities_of_which_none_is_known(doors: Doors, tmp_path: Path) -> None:
-    """They are refused, like what is no certificate, and too many."""
     there = secured(doors, tmp_path / "tls", tmp_path)
     issued(tmp_path / "others")
     before, foreign = there.link.endpoints.roots, (tmp_path / "others" / "ca.pem").read_text()

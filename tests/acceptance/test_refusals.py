@@ -24,7 +24,6 @@ REFUSED, UNREACHABLE = 2, 3
 
 
 def tideline(*args: str) -> tuple[int, str]:
-    """Run a command to its end."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tideline", *args],
         capture_output=True,
@@ -71,7 +70,6 @@ def test_a_home_serves_one_agent(federation: Net, data: dict[str, Path]) -> None
 
 @pytest.mark.quick
 def test_a_token_serves_once(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
-    """A token that enrolled one agent enrols no second one."""
     token = federation.client().post("/invites", {"name": "", "ttl_seconds": 600})["token"]
     federation.start("once", *federation.agent_command("once", data["a"], "source", token))
     federation.until(lambda: "enrolled" in federation.log("once"), "the first agent to enrol")
@@ -81,7 +79,6 @@ def test_a_token_serves_once(federation: Net, data: dict[str, Path], tmp_path: P
 
 
 def test_a_token_expires(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
-    """A token after its time is refused, and the age is told."""
     client = federation.client()
     token = client.post("/invites", {"name": "slow", "ttl_seconds": 1})["token"]
     until = time.time() + 1.1
@@ -91,7 +88,6 @@ def test_a_token_expires(federation: Net, data: dict[str, Path], tmp_path: Path)
 
 
 def test_an_unknown_token(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
-    """A made-up token is refused."""
     code, said = agent(federation, "nobody", data["a"], "made-up", tmp_path)
     assert code == REFUSED and "not known here" in said
 
@@ -101,7 +97,7 @@ def test_another_protocol_version(federation: Net) -> None:
     with grpc.insecure_channel(federation.address) as channel:
         enrol = channel.unary_unary("/tideline.v1.Federation/Enrol", pb.EnrolRequest.SerializeToString, pb.EnrolReply.FromString)
         with pytest.raises(grpc.RpcError) as caught:
-            enrol(pb.EnrolRequest(protocol=99, token="t", name="n", version="9.9"), timeout=10)
+            enrol(pb.EnrolRequest(protocol=99, token="t", name="n", version="9.9"), timeout=60)
     told = dict(caught.value.trailing_metadata())["tideline-error-bin"]
     error = json.loads(told)
     assert (
@@ -111,29 +107,25 @@ def test_another_protocol_version(federation: Net) -> None:
 
 @pytest.mark.quick
 def test_a_stranger_opens_nothing(federation: Net) -> None:
-    """Without a signature no call but Enrol is answered."""
     with grpc.insecure_channel(federation.address) as channel:
         beat = channel.unary_unary("/tideline.v1.Federation/Beat", pb.BeatRequest.SerializeToString, pb.BeatReply.FromString)
         for metadata in ((), (("tideline-client", "a"), ("authorization", "Bearer guess"))):
             with pytest.raises(grpc.RpcError) as caught:
-                beat(pb.BeatRequest(), metadata=metadata, timeout=10)
+                beat(pb.BeatRequest(), metadata=metadata, timeout=60)
             assert caught.value.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
 
 
 def test_a_port_in_use(federation: Net, tmp_path: Path) -> None:
-    """A coordinator whose port is taken says which, and what to do."""
     code, said = tideline("coordinator", "--home", str(tmp_path), "--grpc-port", str(federation.grpc), "--http-port", "0")
     assert code == REFUSED and str(federation.grpc) in said and "--grpc-port" in said
 
 
 def test_a_home_in_use(federation: Net) -> None:
-    """Two coordinators on one home would both write it."""
     code, said = here("coordinator", "--home", str(federation.folder), "--grpc-port", "0", "--http-port", "0")
     assert code == REFUSED and "Another coordinator uses" in said
 
 
 def test_beyond_this_machine_only_with_tls(tmp_path: Path) -> None:
-    """Listening on every address without TLS needs an explicit word."""
     code, said = here("coordinator", "--home", str(tmp_path), "--host", "0.0.0.0")
     assert code == REFUSED and "--tls-cert" in said and "--insecure" in said
 
@@ -157,12 +149,11 @@ def test_data_that_cannot_be_used(federation: Net, odd: Path, data: dict[str, Pa
     assert result["status"] == "stalled" and "odd" in result["cause"] and str(odd) in result["cause"]
     (odd / "blobs.npz").write_bytes((data["b"] / "blobs.npz").read_bytes())
     federation.client().post(f"/runs/{run}/resume", {})
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
 
 
 @pytest.mark.parametrize(
-    ("features", "classes", "told"),
-    [(5, 3, ("a sample of x is 5", "expects 6 features")), (6, 4, ("label 3", "classes 0 to 2"))],
+    ("features", "classes", "told"), [(5, 3, ("a sample of x is 5", "expects 6 features")), (6, 4, ("label 3", "classes 0 to 2"))]
 )
 def test_a_site_of_another_shape(federation: Net, odd: Path, features: int, classes: int, told: tuple[str, str]) -> None:
     """Other features or more classes than the run's world: the run names the site, what came and what was expected."""

@@ -45,7 +45,6 @@ def test_a_network_gives_the_verdict_of_a_simulation(federation: Net, data: dict
 
 
 def test_a_coordinator_that_dies_in_its_middle_ends_it_alike(federation: Net, data: dict[str, Path]) -> None:
-    """Killed when some of its runs have ended, and started again."""
     run = federation.run({**GIVEN, "config": {"rounds": 6, "rate": 0.1}})
     federation.until(lambda: federation.result(run)["verdict"]["unfinished"] < 6, "some runs to end")
     federation.kill(COORDINATOR)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, begun, experiment, undisturbed
 from tests.services import Postgres, program, why_no_postgres
@@ -44,7 +44,6 @@ def needed() -> None:
 
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A Postgres of these tests' own."""
     needed()
     made = Postgres(tmp_path_factory.mktemp("restore"))
     yield made
@@ -65,14 +64,11 @@ def database(postgres: Postgres) -> Iterator[str]:
 def federation(tmp_path: Path, data: dict[str, Path], database: str, request: pytest.FixtureRequest) -> Iterator[Net]:
     """A coordinator on the database and three agents, with the registry that the test names."""
     with net(tmp_path, getattr(request, "param", REGISTRY), database, str(tmp_path / "parts")) as made:
-        made.coordinator(*LEASE)
-        for name, role in SITES.items():
-            made.agent(name, data[name], role)
+        start_all(made, data, *LEASE)
         yield made
 
 
 def at(postgres: Postgres) -> tuple[str, ...]:
-    """How Postgres's programs find it."""
     return "--host=127.0.0.1", f"--port={postgres.port}", "--username=postgres"
 
 
@@ -173,7 +169,7 @@ def test_a_backup_from_rounds_ago(federation: Net, postgres: Postgres, data: dic
     run = at_the_gate(federation, tmp_path)
     back_up(federation, postgres)
     (tmp_path / "go").touch()
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
     restore(federation, postgres)
     result = end(federation, run)
     assert result["status"] == "stalled"
@@ -196,7 +192,7 @@ def test_a_method_without_memory_does_not_mind(federation: Net, postgres: Postgr
     run = federation.run(FEDAVG)
     federation.until(lambda: federation.result(run)["cursor"] >= 0, "the first round to open")
     back_up(federation, postgres)
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
     restore(federation, postgres)
     result = end(federation, run)
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}

@@ -29,12 +29,8 @@ def federation(tmp_path: Path, data: dict[str, Path]) -> Iterator[Net]:
         made.coordinator()
         for name in ("a", "b"):
             made.agent(name, data["a"])
-            heard(made, name, "enrolled")
+            made.heard(name, "enrolled")
         yield made
-
-
-def heard(federation: Net, name: str, words: str, times: int = 1) -> None:
-    federation.until(lambda: federation.log(name).count(words) >= times, f"{name} to say {words!r}")
 
 
 def back_up(federation: Net, *more: str) -> None:
@@ -90,9 +86,9 @@ def test_revocations_outlive_a_restore(federation: Net, data: dict[str, Path]) -
     federation.client().post("/clients/a/revoke", {"reason": "stolen"})
     assert federation.running["a"].wait(60) == REFUSED
     federation.start("c", *federation.agent_command("c", data["a"], "source", token))
-    heard(federation, "c", "enrolled")
+    federation.heard("c", "enrolled")
     federation.client().post("/clients/b/rotate")
-    heard(federation, "b", "keys_rotated")
+    federation.heard("b", "keys_rotated")
     restore(federation)
     with pytest.raises(IdentityRefused, match="'alice' was revoked"):
         keyed(federation, alice).get("/runs")
@@ -102,7 +98,7 @@ def test_revocations_outlive_a_restore(federation: Net, data: dict[str, Path]) -
     assert federation.running["c"].wait(60) == REFUSED, "its enrolment is forgotten, and its token used up"
     assert "database_restored" in federation.log("coordinator")
     assert "older than its witness" in ready(federation)["warnings"][0]
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
     assert "older than its witness" in command(federation, "clients", "list")
     assert "older than its witness" in command(federation, "audit", "verify")
     shown = command(federation, "restored", "--confirm")
@@ -124,17 +120,17 @@ def test_a_restore_of_the_witness_too(federation: Net) -> None:
     assert before["seq"] > 1
     federation.until(lambda: '"seq": 4' in restored.read_text(), "b to remember the two revocations")
     restore(federation, "parts")
-    heard(federation, "b", "nobody knows who was revoked since")
+    federation.heard("b", "nobody knows who was revoked since")
     assert "older than what agents remember" in ready(federation)["warnings"][0]
     with pytest.raises(Unreachable, match="nobody knows who was revoked"):
         keyed(federation, alice).get("/runs")
     federation.again("a")
-    heard(federation, "a", "approval_awaited")
+    federation.heard("a", "approval_awaited")
     federation.client().post("/clients/a/revoke", {"reason": "stolen"})
     federation.client().delete("/keys/alice")
     assert "Confirmed" in command(federation, "restored", "--confirm")
     assert federation.running["a"].wait(60) == REFUSED and "stolen" in federation.log("a")
-    assert federation.ended(federation.run(RUN))["status"] == "completed"
+    federation.completed(federation.run(RUN))
     assert ready(federation)["warnings"] == []
     with pytest.raises(IdentityRefused):
         keyed(federation, alice).get("/runs")

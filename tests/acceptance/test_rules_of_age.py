@@ -25,13 +25,11 @@ SECOND = "second"
 
 @pytest.fixture
 def database() -> Iterator[str]:
-    """The URL of an empty schema."""
     with own_schema() as url:
         yield url
 
 
 def buried(database: str) -> int:
-    """How many runs are gone."""
     return int(run(database, "SELECT count(*) FROM tombstones")[0][0])
 
 

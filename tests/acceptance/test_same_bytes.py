@@ -111,7 +111,6 @@ def test_so_it_does_where_weights_are_packed(federation: Net, data: dict[str, Pa
 
 @pytest.mark.parametrize("method", each(sorted(ON_IMAGES)))
 def test_so_it_does_on_pictures(pictures: tuple[Net, dict[str, Path]], method: str) -> None:
-    """For methods that work on pictures only."""
     same_bytes(*pictures, experiment(method, roster=PICTURED, world={"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}))
 
 
@@ -159,10 +158,7 @@ def crowd(
 
 @pytest.mark.parametrize(
     ("method", "sample"),
-    [
-        ("fedavg", {"sites": 2, "by": "weights", "weights": dict(zip("abcdefg", range(1, 8), strict=True))}),
-        ("fedamp_pl", 0.5),
-    ],
+    [("fedavg", {"sites": 2, "by": "weights", "weights": dict(zip("abcdefg", range(1, 8), strict=True))}), ("fedamp_pl", 0.5)],
     ids=["fedavg", "fedamp_pl"],
 )
 def test_a_sampled_run_gives_the_same_bytes(crowd: tuple[Net, dict[str, Path]], method: str, sample: Any) -> None:

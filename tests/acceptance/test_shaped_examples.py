@@ -27,7 +27,6 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_the_unlabelled_site_gains_what_the_readme_says(played: Path) -> None:
-    """By far more than averaging gives it."""
     found = {name: accuracy(played / f"{name}.json", TARGETS[played.name]) for name in ("fedavg", "adabn")}
     readme = (ROOT / "examples" / played.name / "README.md").read_text()
     said = {name: float(value) for name, value in re.findall(r"^\| `(\w+)\.yaml` \| ([\d.]+) % \|$", readme, flags=re.MULTILINE)}

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.processes
 
 @contextlib.contextmanager
 def closing_net(net: Net) -> Iterator[None]:
-    """Its processes end with the test."""
     try:
         yield
     finally:
@@ -57,6 +56,5 @@ def test_a_provider_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 def test_wrong_options_end_the_start(tmp_path: Path) -> None:
-    """With what is wrong."""
     told = tide(tmp_path, "coordinator", "--home", str(tmp_path / "home"), "--oidc-issuer", "http://idp.example")
     assert told.returncode == 2 and "without TLS" in told.stderr

@@ -46,7 +46,6 @@ def test_a_simulation_that_died_goes_on(tmp_path: Path) -> None:
 
 
 def test_another_experiment_is_refused(tmp_path: Path) -> None:
-    """In words, with what differs and the way out."""
     path, out = experiment(tmp_path, tmp_path / "hard", dies=1), tmp_path / "out"
     assert tide_process("simulate", path, *METHODS, "--out", out).returncode == 7
     other = tide_process("simulate", path, *METHODS, "--out", out, "--set", "config.rounds=4")

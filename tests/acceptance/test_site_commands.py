@@ -22,28 +22,23 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def ended(federation: Net) -> str:
-    """A run whose target has adapted."""
     run = federation.run({"method": "feddadil", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5})
-    result = federation.ended(run)
-    assert result["status"] == "completed", result["cause"]
+    federation.completed(run)
     return run
 
 
 def said(*args: str | Path, code: int = 0) -> Any:
-    """What a command answers in JSON."""
     result = CliRunner().invoke(app, ["site", *map(str, args), "--json"])
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
 
 def home(federation: Net, name: str) -> Path:
-    """An agent's home."""
     return federation.home / f"home-{name}"
 
 
 @pytest.mark.quick
 def test_runs_are_listed(federation: Net, ended: str) -> None:
-    """Which, of which method, in which role."""
     (row,) = [r for r in said("list", "--home", home(federation, "c")) if r["run"] == ended]
     assert (row["method"], row["role"]) == ("feddadil", "target")
     names = [r["name"] for r in said("list", "--home", home(federation, "c"), "--run", ended)]
@@ -95,21 +90,18 @@ def test_a_picture_is_drawn(federation: Net, ended: str, tmp_path: Path) -> None
     ],
 )
 def test_refusals(federation: Net, ended: str, args: tuple[str, ...], words: str) -> None:
-    """What was wrong, and what to do."""
     command, *rest = (ended if a == "RUN" else a for a in args)
     told = said(command, "--home", home(federation, "c"), *rest, code=2)
     assert words in f"{told['detail']} {told['todo']}"
 
 
 def test_a_source_has_nothing_to_draw(federation: Net, ended: str, tmp_path: Path) -> None:
-    """It is said so."""
     told = said("picture", "--home", home(federation, "a"), "--run", ended, "--out", tmp_path / "x.png", code=2)
     assert told["detail"] == f"Of run {ended} nothing is kept at this site yet, so nothing named 'picture'"
     assert f"See `tideline site list --run {ended}`; some methods" in told["todo"]
 
 
 def words(*args: str | Path) -> str:
-    """What a command answers in words."""
     result = CliRunner().invoke(app, ["site", *map(str, args)])
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -133,7 +125,6 @@ def test_a_run_that_has_just_been_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["../..", "..", "a/b", "", "x" * 300])
 def test_an_odd_id_is_what_its_owner_typed(tmp_path: Path, run: str) -> None:
-    """It is refused, and nobody is distrusted for it."""
     (tmp_path / "runs").mkdir()
     for command in (("list",), ("export", "picture", "--out", tmp_path / "x.npz")):
         told = said(*command, "--home", tmp_path, "--run", run, code=2)
@@ -141,7 +132,6 @@ def test_an_odd_id_is_what_its_owner_typed(tmp_path: Path, run: str) -> None:
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
-    """A wrong --home is named."""
     told = said("list", "--home", tmp_path, code=2)
     assert "not an agent's home" in told["detail"]
 
@@ -155,6 +145,6 @@ def test_a_run_is_forgotten_beside_a_working_agent(federation: Net) -> None:
     told = said("forget", "--home", home(federation, "a"), first, "--unfinished", "--yes")
     assert told["forgotten"] == [first] and told["bytes"] > 0
     third = federation.run(given)
-    assert federation.ended(third)["status"] == "completed"
+    federation.completed(third)
     there = {row["run"] for row in said("list", "--home", home(federation, "a"))}
     assert {second, third} <= there and first not in there

@@ -16,7 +16,7 @@ from tests.acceptance.harness import Net
 from tests.acceptance.test_simulation_killed import METHODS, experiment
 
 pytestmark = pytest.mark.processes
-PATIENCE = 30.0  # a stop takes ten seconds at most
+PATIENCE = 60.0  # a stop takes ten seconds at most, on a machine that is not loaded
 
 
 def begun(gate: Path, name: str) -> list[int]:
@@ -39,7 +39,7 @@ def test_an_agent_stops_beside_a_frozen_coordinator(federation: Net, tmp_path: P
         os.kill(federation.running["coordinator"].pid, signal.SIGCONT)
         (tmp_path / "go").touch()
         federation.again("a")
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
 
 
 def test_a_simulation_stops_with_its_processes(tmp_path: Path) -> None:

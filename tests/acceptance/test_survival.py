@@ -22,7 +22,6 @@ pytestmark = pytest.mark.processes
 
 
 def experiment(gate: Path | None = None, **config: Any) -> dict[str, Any]:
-    """A run that waits at a gate."""
     settings = {**({"gate": str(gate)} if gate else {}), **config}
     return {"method": "gated", "config": settings, "world": WORLD, "roster": SITES, "seed": 9}
 
@@ -56,8 +55,7 @@ def test_a_coordinator_killed_in_mid_round(federation: Net, data: dict[str, Path
     federation.again("coordinator")
     federation.ready()
     (tmp_path / "go").touch()
-    result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    federation.completed(run, undisturbed(data))
     assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
 
 
@@ -70,8 +68,7 @@ def test_a_coordinator_killed_while_replies_come_in(federation: Net, data: dict[
     federation.until(lambda: all('"cursor": 1' in head.read_text() for head in heads), "the vaults to hold the replies")
     federation.again("coordinator")
     federation.ready()
-    result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    federation.completed(run, undisturbed(data))
 
 
 @pytest.mark.quick
@@ -84,8 +81,7 @@ def test_an_agent_killed_in_mid_step(federation: Net, data: dict[str, Path], tmp
     federation.again("a")
     federation.until(lambda: len(begun(tmp_path, "a")) == 2, "the agent to take the step up again")
     (tmp_path / "go").touch()
-    result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    federation.completed(run, undisturbed(data))
 
 
 def test_a_trainer_killed_in_mid_step(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
@@ -95,8 +91,7 @@ def test_a_trainer_killed_in_mid_step(federation: Net, data: dict[str, Path], tm
     federation.until(lambda: len(begun(tmp_path, "b")) == 2, "the step to be run again")
     assert "trainer_died" in federation.log("b")
     (tmp_path / "go").touch()
-    result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    federation.completed(run, undisturbed(data))
 
 
 @pytest.mark.nightly(job="journeys")
@@ -110,13 +105,12 @@ def test_a_trainer_that_always_dies_is_a_failed_reply(federation: Net, tmp_path:
     assert (failure["phase"], failure["round"], failure["kind"]) == ("add", 2, "StepFailed")
     assert federation.running["a"].poll() is None
     federation.client().post(f"/runs/{run}/resume", {})
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
     assert len(begun(tmp_path, "a")) == 4
 
 
 @pytest.mark.parametrize(
-    "way",
-    ["worker killed", *(pytest.param(way, marks=AT_NIGHT) for way in ("asked to end", "asked twice"))],
+    "way", ["worker killed", *(pytest.param(way, marks=AT_NIGHT) for way in ("asked to end", "asked twice"))]
 )
 def test_a_coordinator_disturbed_while_it_closes_a_round(
     federation: Net, data: dict[str, Path], tmp_path: Path, way: str
@@ -136,8 +130,7 @@ def test_a_coordinator_disturbed_while_it_closes_a_round(
         federation.ready()
     federation.until(lambda: len(begun(tmp_path, "closing")) == 2, "the fold to be done again")
     (tmp_path / "go-closing").touch()
-    result = federation.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
+    federation.completed(run, undisturbed(data))
 
 
 def test_a_cancelled_run_ends_its_steps(federation: Net, tmp_path: Path) -> None:
@@ -147,7 +140,7 @@ def test_a_cancelled_run_ends_its_steps(federation: Net, tmp_path: Path) -> None
     federation.client().post(f"/runs/{run}/cancel", {})
     assert federation.ended(run)["status"] == "cancelled"
     federation.until(lambda: not any(psutil.pid_exists(pid) for pid in trainers), "the trainers to end")
-    assert federation.ended(federation.run(experiment()))["status"] == "completed"
+    federation.completed(federation.run(experiment()))
 
 
 @pytest.mark.nightly(job="journeys")
@@ -160,5 +153,4 @@ def test_sites_that_come_one_after_another(tmp_path: Path, data: dict[str, Path]
             assert name in late.result(run)["waits_for"]
             late.agent(name, data[name], SITES[name])
             late.until(lambda name=name: name not in late.result(run)["waits_for"], f"{name} to join")
-        result = late.ended(run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data))
+        late.completed(run, undisturbed(data))

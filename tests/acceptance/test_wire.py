@@ -24,18 +24,15 @@ class Site(Raw):
     """An enrolled client that says whatever it likes, with an open order of a run's first step."""
 
     def begin(self, federation: Net) -> Site:
-        """Enrol, and be asked."""
         self.federation = federation
         self.order = Liar(self.channel, self.name, self.key, self.receive).begin(federation, self.name).at_work().id
         return self
 
     def push(self, chunks: list[bytes], offset: int = 0) -> None:
-        """A push of one part."""
         head = pb.PushHead(order=self.order, parts=[pb.Arrival(digest=DIGEST, size=len(PART), offset=offset)])
         self.stream([head.SerializeToString(), *chunks])
 
     def report(self, **said: Any) -> Any:
-        """A report."""
         return self.ask("Report", pb.ReportRequest(order=self.order, **said), pb.Receipt)
 
 
@@ -48,17 +45,14 @@ def there(coordinator: Net) -> Iterator[Site]:
 
 @pytest.mark.parametrize("first", [[b""], [PART], [pb.PushHead(order="o").SerializeToString()]])
 def test_a_push_that_does_not_say_what_it_brings(there: Site, first: list[bytes]) -> None:
-    """A missing, garbled or empty head is refused in words."""
     assert refused(lambda: there.stream(first)) == ("Malformed", "The call does not say which parts it brings")
 
 
 def test_a_push_that_says_nothing(there: Site) -> None:
-    """Not even an empty head."""
     assert refused(lambda: there.stream([])) == ("Malformed", "The call brings no message")
 
 
 def test_a_push_of_more_or_less_than_it_said(there: Site) -> None:
-    """Bytes after the last part, and an end before it, are refused."""
     assert refused(lambda: there.push([PART, b"more"]))[0] == "TooLarge"
     assert refused(lambda: there.push([PART[:10]]))[0] in ("DataTruncated", "Stale")
 

@@ -33,16 +33,14 @@ from tideline_agent.notes import Entry, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_protos.v1 import federation_pb2 as pb
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def calling(*ports: int, away: Away = lambda error: None) -> GrpcLink:
-    """An agent's line."""
     return GrpcLink(Endpoints(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
 
 
 def begun(call: Callable[[], None]) -> Future[None]:
-    """A call on a thread of its own."""
     threads = ThreadPoolExecutor(1)
     try:
         return threads.submit(call)
@@ -221,11 +219,7 @@ def with_a_value(large: pb.Order) -> None:
 
 @pytest.mark.parametrize(("fill", "most"), [(with_a_part, 1), (with_a_value, 3)])
 def test_only_so_many_parts_are_named(
-    tmp_path: Path,
-    coordinator: FalseCoordinator,
-    monkeypatch: pytest.MonkeyPatch,
-    fill: Callable[[pb.Order], None],
-    most: int,
+    tmp_path: Path, coordinator: FalseCoordinator, monkeypatch: pytest.MonkeyPatch, fill: Callable[[pb.Order], None], most: int
 ) -> None:
     """By all open orders together; one alone may name more. A sealed value has a file, and another one once it is opened."""
     monkeypatch.setattr(main, "MOST_NAMED", most)

@@ -39,7 +39,6 @@ class Wire:
         self._reset()
 
     def mend(self) -> None:
-        """Take connections again."""
         self._gone = False
 
     def close(self) -> None:
@@ -87,7 +86,6 @@ class Wire:
             line.close()
 
     def _due(self, size: int) -> int:
-        """How many bytes still go through."""
         with self._lock:
             if self._left is None:
                 return size

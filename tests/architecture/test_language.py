@@ -7,7 +7,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from tests.architecture.sources import REPOSITORY, Source, sources
+from tests.architecture.sources import Source, place, report, sources
 from tideline.algorithms import METHODS
 
 BLIND = (
@@ -16,7 +16,6 @@ BLIND = (
     *("tideline_server", "tideline_agent", "tideline_protos"),
 )
 NAMES = frozenset(name for name, _ in METHODS)
-SOMEWHERE = re.compile("|".join(map(re.escape, NAMES)), re.IGNORECASE)
 # English words that are methods' names as well: looked for as a name alone, not as a word in a sentence.
 ENGLISH = frozenset({"local", "central"})
 # The reference that an experiment means if it names none; an experiment is what a person writes, and people write names.
@@ -29,11 +28,11 @@ EXCEPTIONS = {
 
 
 def mentions(source: Source) -> Iterator[tuple[str, int]]:
-    """Each method's name in a module, and its line: identifiers, and words of texts and comments' neighbours, the docstrings."""
-    text = source.path.read_text()
-    if not SOMEWHERE.search(text):  # tokens take a hundred times as long
+    """Yield each name of a method in a module's identifiers, texts and docstrings, with its line."""
+    lower = source.text.lower()
+    if not any(name in lower for name in NAMES):  # tokens take a hundred times as long
         return
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type == tokenize.NAME and token.string.lower() in NAMES:
             yield token.string.lower(), token.start[0]
         if token.type == tokenize.STRING:
@@ -41,7 +40,7 @@ def mentions(source: Source) -> Iterator[tuple[str, int]]:
 
 
 def named(text: str) -> Iterator[str]:
-    """The methods that a text names, as whole words in any case."""
+    """Yield the methods that a text names, as whole words in any case."""
     words = set(re.findall(r"\w+", text.lower()))
     alone = text.strip("rbuf'\"").lower()
     for name in NAMES:
@@ -50,22 +49,15 @@ def named(text: str) -> Iterator[str]:
 
 
 def test_no_method_is_named() -> None:
-    """Neither as a string nor as an identifier: what depends on a method's name belongs into its folder."""
+    """What depends on a method's name belongs into the method's folder. Exceptions that are no longer needed are removed."""
     blind = [s for s in sources() if s.module.startswith(BLIND)]
     assert len(blind) > 100
-    told = [(s, name, line) for s in blind for name, line in mentions(s) if (s.module, name) not in EXCEPTIONS]
-    assert not told, "\n".join(["", *(f"{s.path.relative_to(REPOSITORY)}:{line} names {name}" for s, name, line in told)])
+    places = {(s.module, name): place(s, line) for s in blind for name, line in mentions(s)}
+    report(f"{where} names {name}" for (module, name), where in places.items() if (module, name) not in EXCEPTIONS)
+    assert places.keys() >= EXCEPTIONS
 
 
 def test_the_search_finds_names() -> None:
     """A name alone, a word in a sentence, a capital letter; not a part of a word, not plain English."""
-    assert NAMES
-    found = {text: sorted(named(text)) for text in ("'fedavg'", '"like FedAvg."', "'fedavgs'", "'local'", "'a local model'")}
-    assert list(found.values()) == [["fedavg"], ["fedavg"], [], ["local"], []]
-
-
-def test_every_exception_is_still_one() -> None:
-    """An exception that is no longer needed is removed."""
-    modules = {module for module, _ in EXCEPTIONS}
-    told = {(s.module, name) for s in sources() if s.module in modules for name, _ in mentions(s)}
-    assert told >= EXCEPTIONS
+    texts = {"'fedavg'": ["fedavg"], '"like FedAvg."': ["fedavg"], "'fedavgs'": [], "'local'": ["local"], "'a local model'": []}
+    assert {text: sorted(named(text)) for text in texts} == texts

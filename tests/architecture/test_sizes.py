@@ -6,9 +6,10 @@ import ast
 import statistics
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from tests.architecture.sources import REPOSITORY, sources
+from tests.architecture.sources import REPOSITORY, place, sources
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 FUNCTION_MEDIAN, FUNCTION_P90, FUNCTION_MAX = 10, 30, 80
 ARGUMENTS_P90 = 5
@@ -16,55 +17,40 @@ FILE_MAX = 500  # the limit; about 150 is the habit
 FOLDER_MAX = 15
 
 
-@dataclass(frozen=True)
-class Function:
-    """One function: where it is, its lines without the docstring, its arguments without self."""
-
-    where: str
-    lines: int
-    arguments: int
-
-
-def functions() -> Iterator[Function]:
-    """Every function and method of the four roots."""
+def functions() -> Iterator[tuple[str, Function]]:
+    """Yield every function and method of the four roots, with its place."""
     for source in sources():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                where = f"{source.path.relative_to(REPOSITORY)}:{node.lineno} {node.name}"
-                yield Function(where, length(node), arguments(node))
+        for node in source.of(ast.FunctionDef, ast.AsyncFunctionDef):
+            yield f"{place(source, node.lineno)} {node.name}", node
 
 
-def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from `def` to the end, without the docstring."""
-    assert node.end_lineno is not None
-    total = node.end_lineno - node.lineno + 1
+def length(node: Function) -> int:
+    """Return the number of lines from `def` to the end, without the docstring."""
     first = node.body[0]
-    if ast.get_docstring(node, clean=False) is not None:
-        assert first.end_lineno is not None
-        total -= first.end_lineno - first.lineno + 1
-    return total
+    docstring = 0 if ast.get_docstring(node, clean=False) is None else (first.end_lineno or 0) - first.lineno + 1
+    return (node.end_lineno or 0) - node.lineno + 1 - docstring
 
 
-def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """All arguments but self and cls."""
+def arguments(node: Function) -> int:
+    """Return the number of arguments without self and cls."""
     a = node.args
     named = [arg.arg for arg in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
     return len([n for n in named if n not in ("self", "cls")]) + bool(a.vararg) + bool(a.kwarg)
 
 
 def p90(numbers: list[int]) -> int:
-    """The 90th percentile: nine in ten are not larger."""
+    """Return the 90th percentile: nine in ten numbers are not larger."""
     return sorted(numbers)[-(-9 * len(numbers) // 10) - 1]
 
 
 def worst(rows: list[tuple[int, str]]) -> str:
-    """The largest five, one a line."""
+    """Return the largest five, one a line."""
     return "\n" + "\n".join(f"{size:5d}  {where}" for size, where in sorted(rows, reverse=True)[:5])
 
 
 def test_functions_are_short() -> None:
     """Median, 90th percentile and longest."""
-    rows = [(f.lines, f.where) for f in functions()]
+    rows = [(length(node), where) for where, node in functions()]
     lines = [n for n, _ in rows]
     assert len(lines) > 200
     assert statistics.median(lines) <= FUNCTION_MEDIAN, worst(rows)
@@ -74,13 +60,13 @@ def test_functions_are_short() -> None:
 
 def test_functions_take_few_arguments() -> None:
     """The 90th percentile; many settings travel as one config value."""
-    rows = [(f.arguments, f.where) for f in functions()]
+    rows = [(arguments(node), where) for where, node in functions()]
     assert p90([n for n, _ in rows]) <= ARGUMENTS_P90, worst(rows)
 
 
 def test_files_are_short() -> None:
     """One screenful of ideas a file."""
-    rows = [(len(s.path.read_text().splitlines()), str(s.path.relative_to(REPOSITORY))) for s in sources()]
+    rows = [(len(s.text.splitlines()), str(s.path.relative_to(REPOSITORY))) for s in sources()]
     assert max(n for n, _ in rows) <= FILE_MAX, worst(rows)
 
 

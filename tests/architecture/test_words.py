@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 
-import pytest
-
-from tests.architecture.sources import REPOSITORY, Source, sources
+from tests.architecture.sources import Source, place, report, sources
 
 # A verb with one sense, and where functions may have it as their name. Elsewhere another verb says better what is meant.
 SENSES = {
@@ -49,62 +47,44 @@ OUT = {
     "lies": "where, path",
     "lying": "where, path",
 }
-
-
 # HTTP's own word, and an option's name.
 ALLOWED = {"KEEP_ALIVE", "keep_alive_seconds", "keep_states"}
 
 
-def names(source: Source) -> Iterator[tuple[str, int]]:
-    """Every name that a module gives: to itself, to functions, classes, arguments and variables."""
-    yield source.path.stem, 1
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name, node.lineno
-        elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, node.lineno
+def names(source: Source) -> dict[str, int]:
+    """Return every name that a module gives, to itself, functions, classes, arguments and variables, with a line of it."""
+    places = {node.id: node.lineno for node in source.of(ast.Name) if isinstance(node.ctx, ast.Store)}
+    places |= {node.arg: node.lineno for node in source.of(ast.arg)}
+    places |= {node.name: node.lineno for node in source.of(ast.ClassDef)}
+    return places | {node.name: node.lineno for node in source.of(ast.FunctionDef, ast.AsyncFunctionDef)} | {source.path.stem: 1}
 
 
+@cache
 def words(name: str) -> list[str]:
-    """The words of a name: `look_at`, `LookAt` and `LOOK_AT` have two."""
+    """Return the words of a name: `look_at`, `LookAt` and `LOOK_AT` have two."""
     parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
     return [word for word in parts.lower().split("_") if word]
 
 
-def functions(source: Source) -> Iterator[tuple[str, int]]:
-    """The functions and methods of a module."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name.strip("_"), node.lineno
-
-
-def place(source: Source, line: int) -> str:
-    """Where a name stands."""
-    return f"{source.path.relative_to(REPOSITORY)}:{line}"
-
-
 def test_no_name_has_a_word_that_is_out() -> None:
     """Each offender with what to say in its place."""
-    offenders = [
+    report(
         f"{place(source, line)} {name}: say {OUT[word]}"
         for source in sources()
-        for name, line in sorted(set(names(source)), key=lambda each: each[1])
+        for name, line in names(source).items()
         for word in words(name)
         if word in OUT and name not in ALLOWED
-    ]
-    assert not offenders, "\n".join(["", *offenders])
+    )
 
 
-@pytest.mark.parametrize("verb", SENSES)
-def test_a_verb_has_one_sense(verb: str) -> None:
+def test_a_verb_has_one_sense() -> None:
     """It names functions where it has that sense, and nowhere else; and there it is used."""
-    sense, modules = SENSES[verb]
-    found = [(s, line) for s in sources() for name, line in functions(s) if name == verb]
-    assert found, f"nothing is named {verb} any more"
-    offenders = [place(s, line) for s, line in found if not s.module.startswith(modules)]
-    assert not offenders, "\n".join([f"`{verb}` {sense}; it says something else in", *offenders])
+    functions = [(s, node) for s in sources() for node in s.of(ast.FunctionDef, ast.AsyncFunctionDef)]
+    for verb, (sense, modules) in SENSES.items():
+        namesakes = [(s, node.lineno) for s, node in functions if node.name.strip("_") == verb]
+        assert namesakes, f"nothing is named {verb} any more"
+        elsewhere = [place(s, line) for s, line in namesakes if not s.module.startswith(modules)]
+        report(elsewhere, f"`{verb}` {sense}; it says something else in")
 
 
 def test_the_words_of_a_name() -> None:

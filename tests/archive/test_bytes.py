@@ -50,8 +50,7 @@ def test_any_record_comes_back(parts: Parts, value: Everything) -> None:
     """Whatever a record holds, NaN and empty tensors too, is read as it was written, and written again as the same bytes."""
     message = encode(value, parts, LAX)
     back = decode(Everything, message.digest, parts, LAX)
-    assert equal(value, back)
-    assert encode(back, parts, LAX) == message
+    assert equal(value, back) and encode(back, parts, LAX) == message
     assert files_of(message.digest, parts) == message.files
     assert message.size == sum(parts.size(d) for d, _ in message.files)
 
@@ -76,8 +75,7 @@ def wide(seed: int = 0) -> Wide:
 def test_large_tensors_are_parts_of_their_own(parts: Parts) -> None:
     """From PART_BYTES on a tensor is a file of its own; equal tensors are one file; a message lists all in the root's order."""
     message = encode(wide(), parts)
-    assert equal(decode(Wide, message.digest, parts), wide())
-    assert len(message.files) == 1 + 3
+    assert equal(decode(Wide, message.digest, parts), wide()) and len(message.files) == 1 + 3
     assert files_of(message.digest, parts) == message.files
     assert [n for _, n in message.files] == [parts.size(d) for d, _ in message.files]
     assert message.files[0][0] == message.digest
@@ -198,8 +196,7 @@ def test_golden_bytes(name: str) -> None:
     golden = (GOLDEN / f"archive_{name}.safetensors").read_bytes()
     parts = MemoryParts()
     message = encode(value, parts)
-    assert bytes(parts.view(message.digest)) == golden
-    assert message.digest == digest == digest_of([golden])
+    assert bytes(parts.view(message.digest)) == golden and message.digest == digest == digest_of([golden])
     assert equal(decode(type(value), message.digest, parts), value)
 
 
@@ -275,5 +272,4 @@ def test_no_damage_crashes_the_reader(damage: list[tuple[int, bytes]]) -> None:
 def test_no_cut_file_is_read() -> None:
     """Every truncation is Malformed."""
     data = fixed()
-    assert read(data) is not None
-    assert all(read(data[:n]) is None for n in range(len(data)))
+    assert read(data) is not None and all(read(data[:n]) is None for n in range(len(data)))

@@ -156,6 +156,7 @@ LARGE = {
     "a bfloat": Told(torch.tensor([3e38], dtype=torch.bfloat16)),
     "a whole number": Told(torch.tensor([1, -(2**63)])),
     "a weight": Told(torch.zeros(1), {"w": torch.tensor(1e16)}),
+    "a negative weight": Told(torch.zeros(1), {"w": torch.tensor(-1e16)}),
     "a scalar": Told(torch.zeros(1), n=10**16),
     "a fraction": Told(torch.zeros(1), rate=-1e300),
 }
@@ -319,8 +320,7 @@ def test_a_part_that_two_records_share_is_written_once() -> None:
     parts, memo, big = Counting(), Memo(), torch.zeros(PART_BYTES)
     first = encode(Model({"a": big}), parts, memo=memo)
     second = encode(Flags(big), parts, memo=memo)
-    assert parts.large == 1
-    assert first.files[1:] == second.files[1:]
+    assert parts.large == 1 and first.files[1:] == second.files[1:]
     encode(Flags(big), parts)
     assert parts.large == 2
 
@@ -335,9 +335,7 @@ def test_a_part_that_changed_in_place_is_written_again() -> None:
         sent = encode(Flags(big), parts, memo=memo)
         digests.append(sent.files[1][0])
         assert bytes_of(decode(Flags, sent.digest, parts).on) == bytes_of(big)
-    assert parts.large == 4
-    assert len(set(digests[:3])) == 3
-    assert digests[3] == digests[0]
+    assert parts.large == 4 and len(set(digests[:3])) == 3 and digests[3] == digests[0]
 
 
 def test_a_tensor_without_a_version_is_never_remembered() -> None:
@@ -348,8 +346,7 @@ def test_a_tensor_without_a_version_is_never_remembered() -> None:
         first = encode(Flags(big), parts, memo=memo)
         big.add_(1)
         second = encode(Flags(big), parts, memo=memo)
-    assert first.digest != second.digest
-    assert parts.large == 2
+    assert first.digest != second.digest and parts.large == 2
 
 
 def test_a_memo_knows_a_tensor_from_its_successor() -> None:

@@ -69,9 +69,7 @@ def test_a_value_is_a_file_of_its_own() -> None:
     assert message.files == ((message.digest, parts.size(message.digest)),)
     assert parts.size(message.digest) < 1000 < PART_BYTES < handle.size == parts.size(handle.digest)
     back = decode(Trained, message.digest, parts)
-    assert back.one == handle
-    assert back.one is not None
-    assert back.one.kind is Hypothesis
+    assert back.one == handle and back.one is not None and back.one.kind is Hypothesis
     value = decode(Hypothesis, handle.digest, parts, Rules(like=(Model(large.h, large.x),)))
     assert torch.equal(value.h["w"], large.h["w"])
     again = encode(back, parts)

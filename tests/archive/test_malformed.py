@@ -25,10 +25,7 @@ NONE = "b3-" + "0" * 64
 
 # Files that contradict themselves, whatever they were meant to hold.
 FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
-    errors.TooShort: {
-        "empty": lambda: b"",
-        "seven bytes": lambda: b"\0" * 7,
-    },
+    errors.TooShort: {"empty": lambda: b"", "seven bytes": lambda: b"\0" * 7},
     errors.HeaderTooLarge: {
         "all ones": lambda: file({}, size=2**64 - 1),
         "just beyond": lambda: file({}, size=layout.LIMITS.header_bytes + 1),
@@ -36,10 +33,7 @@ FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
         "a flood of numbers": lambda: file(b'{"a":[' + b"999," * 4_000_001 + b"0]}"),
         "a flood of texts": lambda: file(b'{"a":[' + b'"",' * 4_000_001 + b'""]}'),
     },
-    errors.HeaderTruncated: {
-        "no header": lambda: (64).to_bytes(8, "little"),
-        "one byte short": lambda: file(head())[:-1],
-    },
+    errors.HeaderTruncated: {"no header": lambda: (64).to_bytes(8, "little"), "one byte short": lambda: file(head())[:-1]},
     errors.HeaderNotJson: {
         "nothing": lambda: file(b""),
         "not UTF-8": lambda: file(b'{"\xff": 1}'),
@@ -124,13 +118,8 @@ FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
         "one byte": lambda: file(head(x=entry()), EIGHT[:7]),
         "terabytes": lambda: file(head(x=entry("U8", [1 << 44], [0, 1 << 44])), EIGHT),
     },
-    errors.TrailingBytes: {
-        "behind": lambda: file(head(x=entry()), EIGHT + b"\0"),
-        "no tensor": lambda: file(head(), b"hidden"),
-    },
-    errors.TooManyTensors: {
-        "one more": lambda: file(head(**{f"t{i}": 0 for i in range(layout.LIMITS.tensors + 1)})),
-    },
+    errors.TrailingBytes: {"behind": lambda: file(head(x=entry()), EIGHT + b"\0"), "no tensor": lambda: file(head(), b"hidden")},
+    errors.TooManyTensors: {"one more": lambda: file(head(**{f"t{i}": 0 for i in range(layout.LIMITS.tensors + 1)}))},
     errors.BadMetadata: {
         "a list": lambda: file({layout.META: []}),
         "a number": lambda: file(head({"tideline.record": 7})),
@@ -138,10 +127,7 @@ FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
         "an unknown key": lambda: file(head({"note": "hello"})),
         "a key that is no text": lambda: file(head({"\ud800": "hello"})),
     },
-    errors.UnknownLayout: {
-        "no metadata": lambda: file({}),
-        "the next": lambda: file({layout.META: {layout.VERSION: "2"}}),
-    },
+    errors.UnknownLayout: {"no metadata": lambda: file({}), "the next": lambda: file({layout.META: {layout.VERSION: "2"}})},
 }
 
 X, Y = torch.zeros(2, 2), torch.zeros(2, 2)
@@ -192,9 +178,7 @@ RECORDS: dict[type[Malformed], dict[str, Callable[[], Case]]] = {
         "fields": lambda: stored(file(head({layout.RECORD: '{"x":null,"x":null}'}))),
         "weights": lambda: stored(file(head({layout.RECORD: '{"w":{"a":null,"a":null}}'}))),
     },
-    errors.HeaderTooDeep: {
-        "a record": lambda: stored(file(head({layout.RECORD: '{"x":' + "[" * 65 + "]" * 65 + "}"}))),
-    },
+    errors.HeaderTooDeep: {"a record": lambda: stored(file(head({layout.RECORD: '{"x":' + "[" * 65 + "]" * 65 + "}"})))},
     errors.BadName: {
         "a slash": lambda: square(w={"a/b": None}),
         "two dots": lambda: square(w={"..": None}),
@@ -204,13 +188,9 @@ RECORDS: dict[type[Malformed], dict[str, Callable[[], Case]]] = {
         "a digest that is a number": lambda: named_part(["part", 7, "F32", [2], 8]),
     },
     errors.NotBoolean: {
-        "two": lambda: stored(
-            root({"on": None, "name": ""}, {"on": torch.zeros(2, dtype=torch.bool)})[:-1] + b"\x02",
-        ),
+        "two": lambda: stored(root({"on": None, "name": ""}, {"on": torch.zeros(2, dtype=torch.bool)})[:-1] + b"\x02")
     },
-    errors.PartMissing: {
-        "not sent": lambda: named_part(["part", NONE, "F32", [2], 8]),
-    },
+    errors.PartMissing: {"not sent": lambda: named_part(["part", NONE, "F32", [2], 8])},
     errors.PartMismatch: {
         "shape": lambda: lie(put(3, [1, 2])),
         "dtype": lambda: lie(put(2, "U8")),
@@ -218,15 +198,9 @@ RECORDS: dict[type[Malformed], dict[str, Callable[[], Case]]] = {
         "size as a fraction": lambda: lie(lambda told: put(4, float(told[4]))(told)),
         "another name": lambda: lie(lambda told: None, name="other"),
         "a record of its own": lambda: lie(lambda told: None, record=True),
-        "the root of another message": lambda: named_part(
-            ["part", stored(root({}))[1], "F32", [2], len(root({}))],
-            root({}),
-        ),
+        "the root of another message": lambda: named_part(["part", stored(root({}))[1], "F32", [2], len(root({}))], root({})),
     },
-    errors.BadShape: {
-        "of a part": lambda: lie(put(3, [2.0])),
-        "of a part, overflowing": lambda: lie(put(3, [2**40, 2**40])),
-    },
+    errors.BadShape: {"of a part": lambda: lie(put(3, [2.0])), "of a part, overflowing": lambda: lie(put(3, [2**40, 2**40]))},
     errors.UnknownDtype: {"of a part": lambda: lie(put(2, "C64"))},
     errors.Undeclared: {
         "a field": lambda: square(extra=1),
@@ -287,8 +261,7 @@ def test_a_broken_file_is_named(kind: type[Malformed], make: Callable[[], bytes]
     parts, digest = stored(hostile)
     with pytest.raises(Malformed) as seen:
         decode(Square, digest, parts)
-    assert type(seen.value) is kind
-    assert len(str(seen.value)) < 1000
+    assert type(seen.value) is kind and len(str(seen.value)) < 1000
     str(seen.value).encode()
 
 
@@ -298,8 +271,7 @@ def test_a_record_against_its_type_is_named(kind: type[Malformed], make: Callabl
     parts, digest = make()
     with pytest.raises(Malformed) as seen:
         decode(Flags if rb"{\"on\"" in bytes(parts.view(digest)) else Square, digest, parts)
-    assert type(seen.value) is kind
-    assert len(str(seen.value)) < 1000
+    assert type(seen.value) is kind and len(str(seen.value)) < 1000
     str(seen.value).encode()
 
 
@@ -373,8 +345,7 @@ def test_what_could_not_be_read_is_not_written(kind: type[Malformed], make: Call
     parts = MemoryParts()
     with pytest.raises(Malformed) as seen:
         encode(make(), parts, RULES)
-    assert type(seen.value) is kind
-    assert list(parts.digests()) == []
+    assert type(seen.value) is kind and list(parts.digests()) == []
 
 
 def test_sizes_of_the_world_hold() -> None:

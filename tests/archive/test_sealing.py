@@ -39,8 +39,7 @@ def test_a_file_comes_back(size: int) -> None:
     plain, key = bytes(range(256)) * (size // 256 + 1), sealing.new_key()
     plain = plain[:size]
     data = sealed(plain, key)
-    assert len(data) == sealed_size(size)
-    assert unsealed(data, key, about(plain)) == plain
+    assert len(data) == sealed_size(size) and unsealed(data, key, about(plain)) == plain
     assert size < 63 or plain[:63] not in data
 
 
@@ -100,10 +99,8 @@ def test_a_key_opens_at_its_reader_alone() -> None:
     sign, bert = sealing.new_keys()
     key, public = sealing.new_key(), sealing.public_keys(sign, bert)[1]
     box = sealing.seal_key(key, public)
-    assert len(box) == sealing.SEALED_KEY_BYTES
-    assert sealing.open_key(box, bert) == key
-    assert sealing.open_key(box, anna) is None
-    assert sealing.open_key(b"", bert) is None
+    assert len(box) == sealing.SEALED_KEY_BYTES and sealing.open_key(box, bert) == key
+    assert sealing.open_key(box, anna) is None and sealing.open_key(b"", bert) is None
     assert sealing.open_key(sealing.seal_key(key[:-1], public), bert) is None
     assert box != sealing.seal_key(key, public)
     with pytest.raises(ValueError, match="none"):
@@ -117,8 +114,7 @@ def test_a_key_of_low_order_receives_nothing(receive: str) -> None:
     assert not sealing.receives(bytes.fromhex(receive))
     with pytest.raises(ValueError, match="the key to receive is none"):
         sealing.seal_key(sealing.new_key(), bytes.fromhex(receive))
-    assert not sealing.receives(b"short")
-    assert sealing.receives(sealing.public_keys(*sealing.new_keys())[1])
+    assert not sealing.receives(b"short") and sealing.receives(sealing.public_keys(*sealing.new_keys())[1])
 
 
 def test_a_signature_is_its_holders_and_of_what_a_reader_is_handed() -> None:
@@ -127,8 +123,7 @@ def test_a_signature_is_its_holders_and_of_what_a_reader_is_handed() -> None:
     public, other = sealing.public_keys(*keys)[0], sealing.public_keys(*sealing.new_keys())[0]
     mine = Handed(about(), "c" * 64, "bert", b"box" * 20)
     signature = sealing.sign(mine, keys[0])
-    assert len(signature) == sealing.SIGNATURE_BYTES
-    assert sealing.signed_by(mine, signature, [other, public])
+    assert len(signature) == sealing.SIGNATURE_BYTES and sealing.signed_by(mine, signature, [other, public])
     for what in (
         dataclasses.replace(mine, about=about(b"y")),
         dataclasses.replace(mine, cipher="b3-" + "d" * 64),

@@ -40,8 +40,7 @@ def test_what_was_looked_at_is_known_again(tmp_path: Path, digests: list[int]) -
     """One digest when it is put; none when it is read, and one for who takes no sum for an answer."""
     parts = FolderParts(tmp_path, durable=False)
     digest = parts.put([CONTENT])
-    assert digests == [len(CONTENT)]
-    assert parts.view(digest) == CONTENT and digests == [len(CONTENT)]
+    assert digests == [len(CONTENT)] and parts.view(digest) == CONTENT and digests == [len(CONTENT)]
     SUMS.forget(digest)
     assert parts.view(digest) == CONTENT and digests == [len(CONTENT)] * 2
     assert parts.view(digest) == CONTENT and digests == [len(CONTENT)] * 2  # the digest was made again, and the sum with it

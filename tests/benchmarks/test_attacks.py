@@ -18,7 +18,6 @@ def args(epsilon: str) -> argparse.Namespace:
 
 @pytest.mark.nightly(job="benchmarks")
 def test_canaries_prove_less_than_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And more than any such claim where there is no noise, so that the audit is one."""
     monkeypatch.setattr(attacks, "CANARIES", 300)
     given = argparse.Namespace(epsilon="2,none", quick=False, data=None)
     found = {row["epsilon"]: row["proven_epsilon"] for row in attacks.canaries(given)}

@@ -45,7 +45,6 @@ def test_only_the_target_is_dealt() -> None:
 
 
 def test_an_unknown_domain_is_refused() -> None:
-    """And rows of features are not dealt."""
     with pytest.raises(SystemExit, match="--dealt c is neither even nor one of a, b"):
         shares_of({"a": images(2, 2), "b": images(2, 2)}, "c")
     with pytest.raises(SystemExit, match="--dealt deals images"):

@@ -79,7 +79,6 @@ def test_a_page_is_made_and_nothing_is_run_twice(tmp_path: Path) -> None:
 
 
 def test_the_rows_of_the_leaderboard_are_settings_of_their_methods() -> None:
-    """Each group is a grid."""
     board = parse(leaderboard.Board, yaml.safe_load((ROOT / "benchmarks" / "leaderboard.yaml").read_text()))
     for group in board.groups:
         given = {"folder": "x", "protocol": "adapt", "world": {**group.world, "inputs": [4]}, "methods": list(group.methods)}

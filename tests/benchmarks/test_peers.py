@@ -19,7 +19,6 @@ KEYS = ("seconds", "memory_mb", "accuracy")
 
 
 def test_they_train_on_the_same_rows() -> None:
-    """Another client has other rows; nothing that a column trains with differs."""
     for client in (0, 7):
         (x, y), (x_held_out, y_held_out) = common.rows(client)
         ours = simulation.holdings(client)
@@ -47,7 +46,6 @@ def environment(tmp_path: Path) -> Path:
 
 @pytest.mark.processes
 def test_an_environment_without_them_leaves_their_columns_empty(environment: Path) -> None:
-    """In the table, too."""
     measured = {name: peer(environment, name, Clients(4), 1) for name in PEERS}
     assert all(math.isnan(number) for each in measured.values() for number in each.values())
     row = Row("4", *({name: each[key] for name, each in measured.items()} for key in KEYS), order_ms=0.1)
@@ -56,7 +54,6 @@ def test_an_environment_without_them_leaves_their_columns_empty(environment: Pat
 
 @pytest.mark.processes
 def test_a_simulator_that_fails_is_named_with_its_last_words(environment: Path) -> None:
-    """Here a package of its name that has nothing in it."""
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "pfl").mkdir()
     with pytest.raises(SystemExit, match=r"(?s)pfl failed in .*pfl_rounds.py 8 1 4 .*ModuleNotFoundError"):
@@ -66,7 +63,6 @@ def test_a_simulator_that_fails_is_named_with_its_last_words(environment: Path) 
 def test_a_folder_that_is_no_environment_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is measured."""
     monkeypatch.setattr(sys, "argv", ["simulation.py", "--peers", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         simulation.main()

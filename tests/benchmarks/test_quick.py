@@ -45,7 +45,6 @@ def test_load() -> None:
 
 @pytest.mark.nightly(job="benchmarks")
 def test_looking() -> None:
-    """Every kind of look is measured, and answered with something."""
     row = measured("looking")
     assert all(row[kind][figure] > 0 for kind in ("open", "event", "events", "ended") for figure in ("cpu", "wall", "kb"))
     assert row["event"]["kb"] < row["events"]["kb"]
@@ -136,7 +135,6 @@ def test_narrow(only: str) -> None:
 
 @pytest.mark.nightly(job="benchmarks")
 def test_loading() -> None:
-    """Every figure of a large image set, of a small one."""
     row = measured("loading", "--images", "300", "--batches", "4")
     assert row["images"] == 300 and row["load_ratio"] > 0 and 0 < row["look_s"] <= row["start_s"] < row["first_s"] + 10
 
@@ -151,7 +149,6 @@ def test_reading() -> None:
 
 @pytest.mark.nightly(job="benchmarks")
 def test_training() -> None:
-    """Both loops pass over images in memory."""
     row = measured("training")
     assert (row["images"], row["workers"]) == ("memory", 0) and min(row["fit"], row["loop"]) > 0
 
@@ -217,7 +214,6 @@ def test_alignment(tmp_path: Path) -> None:
 
 
 def test_a_limit_on_what_is_not_measured_is_refused() -> None:
-    """At once, and by its name."""
     command = [sys.executable, str(ROOT / "benchmarks" / "load.py"), "--limit", "speed=1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
@@ -250,7 +246,6 @@ def test_links() -> None:
 
 @pytest.mark.nightly(job="benchmarks")
 def test_newcomer() -> None:
-    """Three commands, and everything in its order."""
     command = [sys.executable, "-W", "error", "-m", "benchmarks.newcomer", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": PATH})
     assert done.returncode == 0, done.stderr

@@ -38,11 +38,9 @@ def test_harm(found: float, harmed: int, at_most: int) -> None:
 
 
 def test_intervals() -> None:
-    """How many hold, and the median width in points."""
     assert held("all", [case(0.05), case(0.06, accuracy=0.76)]) == ("all", "50 %", "50 %", "6.0", "50 %", "100 %", "10.0")
 
 
 def test_a_picture(tmp_path: Path) -> None:
-    """It is a PNG, also of several families."""
     draw([case(0.02), case(0.0, "reviews")], tmp_path / "new" / "picture.png")
     assert (tmp_path / "new" / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.world import Coordinator
+from tests.cli.world import Coordinator, make_data
 from tests.logs import own_log
 from tideline.learning.datasets import digits
 
@@ -46,3 +46,10 @@ def there(tmp_path: Path, data: dict[str, Path]) -> Iterator[Coordinator]:
     """A coordinator behind its door."""
     with Coordinator(tmp_path / "home", data).open() as opened:
         yield opened
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A place with three domains of few features."""
+    make_data(tmp_path / "data")
+    return tmp_path

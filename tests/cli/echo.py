@@ -46,7 +46,6 @@ class Echo:
 
 @step(metrics=("loss", "steady"))
 def send(order: Model, memory: Nothing, site: Site) -> Outcome[Echo, Nothing]:
-    """Send the model back, changed."""
     changed = {name: tensor + site.round for name, tensor in order.model.items()}
     return Outcome(Echo(changed), memory, {"loss": 1.0 / site.round, "steady": 3.0})
 
@@ -63,12 +62,10 @@ def score(order: Model, memory: Nothing, site: Site) -> Outcome[Nothing, Nothing
 
 
 def begin(config: Config, world: World, roster: Roster, rng: Generator) -> Model:
-    """A model of a hundred numbers."""
     return Model({"w": torch.zeros(100)})
 
 
 def to_all(state: Model, turn: Turn) -> dict[ClientId, Model]:
-    """The model."""
     return dict.fromkeys(turn.members(), state)
 
 
@@ -78,7 +75,6 @@ def first(state: Model, replies: Replies[Echo], turn: Turn) -> Model:
 
 
 def plan(c: Config) -> Plan:
-    """Exchanges, then two scorings."""
     return (Phase("send", send, ask=to_all, fold=first),) * c.rounds + (Phase("score", score, ask=to_all),) * 2
 
 
@@ -86,7 +82,6 @@ echo = Algorithm("echo", "No paper", "Tells much", Config, Model, begin, plan, p
 
 
 def told(history: bool = True) -> dict[str, Any]:
-    """The result of a run of it."""
     on = Stage(registered(echo), sites(NAMES[:3]))
     run = on.start(experiment("echo", ROSTER))
     assert on.play(run).status == "completed", on.row(run).cause

@@ -37,13 +37,11 @@ class Guess:
 
 
 def begin(config: Config, world: World, roster: Roster, rng: Generator) -> Guess:
-    """A class at random."""
     return Guess(int(torch.randint(world.classes, (), generator=rng)))
 
 
 @step()
 def wait(order: Nothing, memory: Nothing, site: Site) -> Outcome[Nothing, Nothing]:
-    """Note who waits, then wait."""
     config: Config = site.config
     if config.fails:
         raise ValueError("as it was asked to")
@@ -58,22 +56,18 @@ def wait(order: Nothing, memory: Nothing, site: Site) -> Outcome[Nothing, Nothin
 
 
 def nothing_to_all(state: Guess, turn: Turn) -> dict[ClientId, Nothing]:
-    """Everybody is asked."""
     return dict.fromkeys(turn.members(), Nothing())
 
 
 def guess_to_all(state: Guess, turn: Turn) -> dict[ClientId, Guess]:
-    """Everybody is scored."""
     return dict.fromkeys(turn.members(), state)
 
 
 def predict(order: Guess, memory: Nothing, site: Site, x: Tensor) -> Tensor:
-    """The same class for every row."""
     return torch.eye(site.world.classes)[order.c].expand(len(x), -1)
 
 
 def plan(config: Config) -> Plan:
-    """(wait, score) x R."""
     return (Phase("wait", wait, ask=nothing_to_all, fold=unchanged), evaluate(guess_to_all, predict, takes=Guess)) * config.rounds
 
 

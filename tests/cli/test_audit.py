@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.world import KEY, Coordinator, tide
+from tests.cli.world import KEY, Coordinator, assert_refuses, json_of, output_of, refusal_of, tide
 from tideline.client.audit import Verified, file_of_tips, save, verified_logs
 from tideline.engine.audit.log import UNREADABLE, AuditEvent, Entry, Tip, chained, line_of, read_line
 from tideline.engine.simulation.journal import MemoryJournal
@@ -25,27 +25,24 @@ def busy(there: Coordinator) -> Coordinator:
 
 
 def entries(there: Coordinator) -> list[Entry]:
-    """The log itself, to be tampered with."""
     journal = there.federation.journal
     assert isinstance(journal, MemoryJournal)
     return journal._chain()
 
 
 def verify(there: Coordinator, *more: str) -> Any:
-    """Verify it."""
     return tide("audit", "verify", "--home", there.home, *more)
 
 
 def test_a_log_is_verified_and_remembered(busy: Coordinator) -> None:
     """How far, in a file of this user alone; the next time it is told that it is as it was."""
     last = entries(busy)[-1]
-    told = verify(busy)
-    assert told.exit_code == 0 and f"The log is valid: {last.seq} entries, the last with hash {last.hash}" in told.stdout
+    assert f"The log is valid: {last.seq} entries, the last with hash {last.hash}" in output_of(verify(busy))
     assert stat.S_IMODE(file_of_tips().stat().st_mode) == 0o600
     assert verified_logs()[busy.url].tip == Tip(last.seq, last.hash)
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", busy.home).exit_code == 0
     assert f"The {last.seq} entries that you verified on" in verify(busy).stdout
-    found = json.loads(verify(busy, "--json").stdout)
+    found = json_of(verify(busy, "--json"))
     assert (found["entries"], found["before"]["entries"]) == (last.seq + 1, last.seq + 1)
 
 
@@ -124,39 +121,31 @@ def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> No
 
 
 def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
-    """So is one that is damaged."""
     verify(busy)
     file_of_tips().chmod(0o666)
     assert verify(busy).exit_code == 2
     file_of_tips().chmod(0o600)
     file_of_tips().write_text("{")
-    told = verify(busy)
-    assert told.exit_code == 2 and "cannot be read" in told.stderr
+    assert "cannot be read" in refusal_of(verify(busy))
 
 
 def test_a_list(busy: Coordinator) -> None:
-    """Of all, or of a run, a client, a kind, a time."""
     shown = tide("audit", "list", "--home", busy.home).stdout
     assert all(word in shown for word in ("log_begun", "enrolled", "run_completed", "revoked", "reason left"))
-    rows = json.loads(tide("audit", "list", "--client", "bert", "--kind", "revoked", "--json", "--home", busy.home).stdout)
+    rows = json_of(tide("audit", "list", "--client", "bert", "--kind", "revoked", "--json", "--home", busy.home))
     assert [(row["by"], row["details"]) for row in rows] == [("admin", {"reason": "left"})]
     assert tide("audit", "list", "--run", "none", "--home", busy.home).stdout == "No such entry\n"
     assert tide("audit", "list", "--since", "2h", "--home", busy.home).stdout == "No such entry\n"  # its clock begins at 0
     assert tide("audit", "list", "--since", "1960-01-01", "--home", busy.home).stdout == shown
-    wrong = tide("audit", "list", "--since", "yesterday", "--home", busy.home)
-    assert wrong.exit_code == 2 and "--since is 'yesterday'" in wrong.stderr
-    wrong = tide("audit", "list", "--kind", "revocation", "--home", busy.home)
-    assert wrong.exit_code == 2 and "kind" in wrong.stderr
+    assert "--since is 'yesterday'" in refusal_of(tide("audit", "list", "--since", "yesterday", "--home", busy.home))
+    assert "kind" in refusal_of(tide("audit", "list", "--kind", "revocation", "--home", busy.home))
 
 
 def test_an_export_is_verified_anywhere(busy: Coordinator, tmp_path: Path) -> None:
-    """Without a coordinator; a line that is changed is named."""
     file = tmp_path / "log.jsonl"
     assert tide("audit", "export", "--out", file, "--home", busy.home).exit_code == 0
     assert tide("audit", "verify", "--file", file).exit_code == 0
-    assert json.loads(tide("audit", "export", "--out", file, "--json", "--home", busy.home).stdout)["entries"] == len(
-        entries(busy)
-    )
+    assert json_of(tide("audit", "export", "--out", file, "--json", "--home", busy.home))["entries"] == len(entries(busy))
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*lines[:4], lines[4].replace('"kind":"', '"kind":"un'), *lines[5:]]))
     broken(tide("audit", "verify", "--file", file, "--json"), 5, "Entry 5 is not as it was written")
@@ -190,12 +179,11 @@ def test_an_export_is_whole_or_is_not_there(busy: Coordinator, tmp_path: Path) -
 
 
 def test_an_export_ends_where_the_log_ended_when_it_began(busy: Coordinator, tmp_path: Path) -> None:
-    """What is written meanwhile is left to the next one."""
     journal, file = busy.federation.journal, tmp_path / "log.jsonl"
     tip = journal.audit_tip()
     journal.audit_tip = lambda: tip  # type: ignore[method-assign]
     journal.record([AuditEvent("approved", 1.0)])
-    told = json.loads(tide("audit", "export", "--out", file, "--json", "--home", busy.home).stdout)
+    told = json_of(tide("audit", "export", "--out", file, "--json", "--home", busy.home))
     assert (told["entries"], told["hash"]) == (tip.seq, tip.hash) and len(file.read_text().splitlines()) == tip.seq
 
 
@@ -215,7 +203,6 @@ def test_an_export_that_was_cut(busy: Coordinator, tmp_path: Path) -> None:
 
 
 def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
-    """Each is named."""
     file, entry = tmp_path / "log.jsonl", chained(Tip(), [AuditEvent("log_begun", 1.5)])[0]
     for number in ("NaN", "Infinity", "1" + "0" * 400):
         file.write_text(line_of(entry).replace("1.5", number) + "\n")
@@ -223,16 +210,12 @@ def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
 
 
 def test_a_time_that_no_calendar_has_is_listed(busy: Coordinator) -> None:
-    """As a number."""
     log = entries(busy)
     log[1] = replace(log[1], at=1e300)
-    told = tide("audit", "list", "--home", busy.home)
-    assert told.exit_code == 0 and "1e+300" in told.stdout
+    assert "1e+300" in output_of(tide("audit", "list", "--home", busy.home))
 
 
 def test_only_an_admin_reads_the_log(there: Coordinator) -> None:
-    """Others are refused, and told what is needed."""
-    made = json.loads(tide("keys", "add", "--name", "eve", "--role", "operator", "--home", there.home, "--json").stdout)
+    made = json_of(tide("keys", "add", "--name", "eve", "--role", "operator", "--home", there.home, "--json"))
     for command in ("verify", "list"):
-        told = tide("audit", command, "--url", there.url, "--api-key", made["key"])
-        assert told.exit_code == 2 and "reading the audit log needs admin" in told.stderr
+        assert_refuses(tide("audit", command, "--url", there.url, "--api-key", made["key"]), "reading the audit log needs admin")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, json_of, output_of, refusal_of, tide
 from tideline.client.audit import Verified, save, verified_logs
 from tideline.engine.audit.archived import Span
 from tideline.engine.audit.log import Entry, Tip
@@ -31,7 +30,6 @@ class Filed:
             self.step()
 
     def step(self) -> None:
-        """One file more."""
         now, days = self.there.federation.clock.now(), -1000.0
         clock = self.there.federation.clock
         rule = Archiving(self.journal, self.archive, clock, days, self.files.append, most=MOST)
@@ -50,7 +48,6 @@ def filed(there: Coordinator, tmp_path: Path) -> Filed:
 
 
 def verify(filed: Filed, *more: str | Path) -> Any:
-    """Verify it."""
     return tide("audit", "verify", "--home", filed.home, *map(str, more))
 
 
@@ -62,16 +59,14 @@ def broken(told: Any, words: str) -> None:
 def test_archive_and_database_are_one_chain(filed: Filed) -> None:
     """With the archive all is verified, without it what the database has, and that is said."""
     assert filed.base.seq == 9
-    told = verify(filed)
-    assert told.exit_code == 0 and "Entries 1 to 9 were archived and are not verified: --archive DIR verifies" in told.stdout
+    assert "Entries 1 to 9 were archived and are not verified: --archive DIR verifies" in output_of(verify(filed))
     told = verify(filed, "--archive", filed.archive.folder)
     assert told.exit_code == 0 and "archived" not in told.stdout and "have not changed" in told.stdout
-    assert json.loads(verify(filed, "--json").stdout)["from"] == 10
-    assert json.loads(verify(filed, "--archive", filed.archive.folder, "--json").stdout)["from"] == 1
+    assert json_of(verify(filed, "--json"))["from"] == 10
+    assert json_of(verify(filed, "--archive", filed.archive.folder, "--json"))["from"] == 1
 
 
 def test_what_is_missing_or_damaged_is_named(filed: Filed) -> None:
-    """The file, and the entry in it."""
     second = filed.archive.folder / filed.files[1].name
     content = second.read_text()
     second.write_text(content.replace('"by":""', '"by":"mallory"', 1))
@@ -81,16 +76,14 @@ def test_what_is_missing_or_damaged_is_named(filed: Filed) -> None:
     second.write_text(content)
     (filed.archive.folder / filed.files[2].name).unlink()
     broken(verify(filed, "--archive", filed.archive.folder), "lacks the entries 7 to 9")
-    told = verify(filed, "--archive", filed.archive.folder / "nowhere")
-    assert told.exit_code == 2 and "cannot be read" in told.stderr
+    assert "cannot be read" in refusal_of(verify(filed, "--archive", filed.archive.folder / "nowhere"))
 
 
 def test_what_was_verified_before_is_found_in_the_archive(filed: Filed) -> None:
     """Wherever it lies by now; where only the archive has it, it is asked for."""
     entry = filed.log[4]
     save(filed.there.url, Verified(entry.seq, entry.hash, 1.0))
-    told = verify(filed)
-    assert told.exit_code == 2 and "The log begins with entry 10, and you verified 5 on" in told.stderr
+    assert "The log begins with entry 10, and you verified 5 on" in refusal_of(verify(filed))
     assert verified_logs()[filed.there.url].seq == 5
     assert verify(filed, "--archive", filed.archive.folder).exit_code == 0
     save(filed.there.url, Verified(5, "0" * 64, 1.0), forget=True)
@@ -114,13 +107,10 @@ def test_a_log_that_does_not_tell_of_its_archive_is_broken(filed: Filed) -> None
 def test_an_export_goes_on_behind_the_archive(filed: Filed, tmp_path: Path) -> None:
     """It is verified alone, as it tells where it begins, or behind the archive; so is the archive alone."""
     out, folder = tmp_path / "log.jsonl", filed.archive.folder
-    told = tide("audit", "export", "--home", filed.home, "--out", out)
-    assert told.exit_code == 0 and "Those before entry 10 are in the archive" in told.stdout, told.output
-    alone = tide("audit", "verify", "--file", out)
-    assert alone.exit_code == 0 and "Entries 1 to 9 were archived" in alone.stdout
-    both = tide("audit", "verify", "--file", out, "--archive", folder)
-    assert both.exit_code == 0 and "archived" not in both.stdout
-    assert json.loads(tide("audit", "verify", "--file", folder, "--json").stdout)["entries"] == 9
+    assert "Those before entry 10 are in the archive" in output_of(tide("audit", "export", "--home", filed.home, "--out", out))
+    assert "Entries 1 to 9 were archived" in output_of(tide("audit", "verify", "--file", out))
+    assert "archived" not in output_of(tide("audit", "verify", "--file", out, "--archive", folder))
+    assert json_of(tide("audit", "verify", "--file", folder, "--json"))["entries"] == 9
     assert tide("audit", "verify", "--file", folder, "--tip", filed.base.hash).exit_code == 0
     middle = folder / filed.files[1].name
     told = tide("audit", "verify", "--file", middle)
@@ -129,7 +119,6 @@ def test_an_export_goes_on_behind_the_archive(filed: Filed, tmp_path: Path) -> N
 
 
 def test_a_log_that_is_archived_while_it_is_read(filed: Filed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader begins again."""
     from tideline.client import audit as log
 
     read, more = log.entries, [filed.step]
@@ -141,7 +130,6 @@ def test_a_log_that_is_archived_while_it_is_read(filed: Filed, monkeypatch: pyte
         return read(*given)
 
     monkeypatch.setattr(log, "entries", slow)
-    told = verify(filed)
-    assert told.exit_code == 0 and filed.base.seq == 12 and "Entries 1 to 12 were archived" in told.stdout, told.output
+    assert "Entries 1 to 12 were archived" in output_of(verify(filed)) and filed.base.seq == 12
     found: list[Entry] = list(filed.journal.audit())
     assert found[0].seq == 13

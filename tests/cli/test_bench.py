@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.test_bench_grid import make_data, written
-from tests.cli.world import tide
+from tests.cli.test_bench_grid import written
+from tests.cli.world import assert_tells, json_of, output_of, refusal_of, tide
 from tideline.bench.cells import locked
 from tideline.cli.guard import DONE, ENDED_BADLY, INTERRUPTED, REFUSED
 
@@ -27,11 +27,10 @@ LIMIT = 60.0
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(place: Path) -> Path:
     """A place with three domains of few features, and a gate."""
-    make_data(tmp_path / "data")
-    (tmp_path / "gate").mkdir()
-    return tmp_path
+    (place / "gate").mkdir()
+    return place
 
 
 def grid(place: Path, *methods: Any, **changed: Any) -> Path:
@@ -41,7 +40,6 @@ def grid(place: Path, *methods: Any, **changed: Any) -> Path:
 
 
 def gated(place: Path, label: str = "gated", **more: Any) -> dict[str, Any]:
-    """A method that waits at the gate."""
     return {"label": label, "method": "gate", "config": {"gate": str(place / "gate"), **more}}
 
 
@@ -51,13 +49,11 @@ def bench(file: Path, *more: object) -> Any:
 
 
 def started(file: Path, *more: str) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
     command = [sys.executable, "-m", "tideline", "bench", str(file), "--out", str(file.parent / "out"), *REGISTRY, *more]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """Wait for something to be so."""
     end = time.monotonic() + LIMIT
     while not (seen := true()):
         assert time.monotonic() < end
@@ -102,7 +98,7 @@ def test_a_grid_runs_once(place: Path) -> None:
     (cell,) = (place / "out" / "cells").iterdir()
     assert sorted(path.name for path in cell.iterdir()) == ["experiment.yaml", "lock", "log.txt", "result.json"]
     assert sorted(path.name for path in (place / "out").iterdir()) == [
-        *("cells", "curves.csv", "data", "data.json", "figures", "lock", "results.csv", "table.md"),
+        *("cells", "curves.csv", "data", "data.json", "figures", "lock", "results.csv", "table.md")
     ]
     told = json.loads((cell / "result.json").read_text())
     again = tide("simulate", cell / "experiment.yaml", *REGISTRY, "--json")
@@ -111,7 +107,7 @@ def test_a_grid_runs_once(place: Path) -> None:
     ended = bench(file)
     assert ended.exit_code == DONE and "1 cells, 1 done, 0 to run" in ended.stderr
     assert (cell / "result.json").stat().st_mtime_ns == before
-    told = json.loads(bench(grid(place, "gate", seeds=2), "--dry-run", "--json").stdout)
+    told = json_of(bench(grid(place, "gate", seeds=2), "--dry-run", "--json"))
     assert [each["status"] for each in told["cells"]] == ["done", "waiting"]
 
 
@@ -127,12 +123,10 @@ def test_a_failed_run_does_not_stop_the_others(place: Path) -> None:
     assert cells["failing"]["id"] is None and "failed, stalled: " in ended.stderr
     (state,) = (place / "out" / "cells").glob("*/state.safetensors")
     assert state.parent.name == cells["good"]["folder"]
-    told = bench(file, "--dry-run")
-    assert told.exit_code == DONE and "2 cells, 1 done, 1 to run" in told.stdout and "seed 0 (failed before)" in told.stdout
+    assert_tells(bench(file, "--dry-run"), "2 cells, 1 done, 1 to run", "seed 0 (failed before)")
 
 
 def test_a_refused_run_says_why(place: Path) -> None:
-    """What only the child can see: data that do not fit the world."""
     ended = bench(grid(place, "gate", world={"inputs": [5], "classes": 3, "model": "mlp"}), "--json")
     assert ended.exit_code == ENDED_BADLY
     assert "0 of 3 sites answered" in as_json(ended)["gate"]["cause"] and "expects 5 features" in as_json(ended)["gate"]["cause"]
@@ -144,15 +138,13 @@ def test_policy_and_device_are_those_of_every_run(place: Path) -> None:
     one = {"label": "central", "method": "central", "config": {"rounds": 1}}
     asked = ("bench", grid(place, one), "--out", place / "out", "--json")
     for wrong in (("--policy", place / "absent.toml"), ("--device", "cuda:9")):
-        ended = tide(*asked, *wrong)
-        assert ended.exit_code == REFUSED and str(wrong[1]) in ended.stderr and not results(place)
+        assert str(wrong[1]) in refusal_of(tide(*asked, *wrong)) and not results(place)
     assert "forbids" in as_json(tide(*asked))["central"]["cause"]
     ended = tide(*asked, "--policy", place / "policy.toml", "--device", "cpu")
     assert ended.exit_code == DONE and as_json(ended)["central"]["ood"] is not None, ended.output
 
 
 def test_a_killed_run_is_run_again(place: Path) -> None:
-    """kill -9 of a child fails its cell; the next command runs it."""
     file = grid(place, gated(place))
 
     def kill() -> None:
@@ -181,7 +173,7 @@ def test_data_that_change_meanwhile(place: Path) -> None:
         ended = bench(file, "--json")
     assert ended.exit_code == ENDED_BADLY and not results(place)
     assert as_json(ended)["gated"]["cause"].startswith("the data have changed")
-    told = json.loads(bench(file, "--dry-run", "--json").stdout)
+    told = json_of(bench(file, "--dry-run", "--json"))
     assert [each["status"] for each in told["cells"]] == ["waiting"]
 
 
@@ -206,6 +198,7 @@ def test_a_run_goes_on_without_its_parent(place: Path) -> None:
     assert len(waiting(place)) == 1 and list(results(place)) == ["gated"]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_cell_that_another_process_works_on_is_waited_for(place: Path) -> None:
     """While its lock is held nothing is started; its result is taken, or the cell run where there is none."""
     file = grid(place, "gate")
@@ -240,12 +233,11 @@ def test_an_interrupted_bench(place: Path, number: signal.Signals) -> None:
         assert begun.wait(LIMIT) == INTERRUPTED
     until(lambda: not psutil.pid_exists(pid))
     assert list(results(place)) == ["first"] and not list((place / "out" / "cells").glob("*/failed.json"))
-    told = json.loads(bench(file, "--dry-run", "--json").stdout)
+    told = json_of(bench(file, "--dry-run", "--json"))
     assert [each["status"] for each in told["cells"]] == ["done", "waiting"]
 
 
 def test_two_commands_do_not_work_in_one_folder(place: Path) -> None:
-    """The second is refused; --table looks all the same."""
     file = grid(place, "gate")
     lock = locked(place / "out" / "lock")
     assert lock is not None
@@ -262,8 +254,7 @@ def test_real_methods(place: Path) -> None:
     file = written(place, methods=methods, seeds=1, domains=1, leave_out=["a", "b"], base={"config": {"rounds": 1}})
     found = []
     for out, jobs in (("one", 1), ("many", 3)):
-        ended = tide("bench", file, "--out", place / out, "--jobs", jobs, "--json")
-        assert ended.exit_code == DONE, ended.output
-        found.append([{key: each[key] for key in each if key != "seconds"} for each in json.loads(ended.stdout)["cells"]])
+        ended = output_of(tide("bench", file, "--out", place / out, "--jobs", jobs, "--json"))
+        found.append([{key: each[key] for key in each if key != "seconds"} for each in json.loads(ended)["cells"]])
     assert found[0] == found[1]
     assert all((each["ood"] is None) == (each["label"] == "local") for each in found[0])

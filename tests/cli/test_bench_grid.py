@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cli.world import tide
+from tests.cli.world import json_of, make_data, refusal_of, tide
 from tideline.algorithms import METHODS
 from tideline.bench.checks import check_grid, digest_of, files_of
 from tideline.bench.grid import Cell, Grid, GridMethod, cells, read_grid, world_of
@@ -24,33 +24,12 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.written.files import read_file
 from tideline.written.yaml_lines import read_yaml, write_yaml
 
-GRID: dict[str, Any] = {
-    "folder": "data",
-    "world": {"model": "mlp", "inputs": [4], "classes": 3},
-    "methods": ["fedavg", {"label": "prox", "method": "fedprox", "preset": "tiny", "config": {"mu": 0.1}}],
-    "domains": [1, 2],
-    "seeds": 2,
-    "base": {"config": {"rounds": 1}, "waiting": {"deadline": 60}},
-}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A place with three domains of few features."""
-    make_data(tmp_path / "data")
-    return tmp_path
-
-
-def make_data(folder: Path, domains: str = "abc", n: int = 30) -> None:
-    """Domains of vectors in three classes."""
-    folder.mkdir()
-    for i, name in enumerate(domains):
-        x = np.random.default_rng(i).normal(size=(n, 4)).astype(np.float32)
-        np.savez(folder / f"{name}.npz", x=x, y=np.arange(n) % 3)
+PROX = {"label": "prox", "method": "fedprox", "preset": "tiny", "config": {"mu": 0.1}}
+GRID: dict[str, Any] = {"folder": "data", "world": {"model": "mlp", "inputs": [4], "classes": 3}, "methods": ["fedavg", PROX]}
+GRID |= {"domains": [1, 2], "seeds": 2, "base": {"config": {"rounds": 1}, "waiting": {"deadline": 60}}}
 
 
 def written(place: Path, **changed: Any) -> Path:
-    """A grid's file; None takes a key out."""
     path = place / "grid.yaml"
     given = {key: value for key, value in {**GRID, **changed}.items() if value is not None}
     path.write_text(yaml.safe_dump(given, sort_keys=False))
@@ -58,7 +37,6 @@ def written(place: Path, **changed: Any) -> Path:
 
 
 def read(place: Path, **changed: Any) -> Grid:
-    """A grid from its file."""
     return read_grid(read_file(written(place, **changed)))
 
 
@@ -128,7 +106,6 @@ def test_a_sweep_is_a_row_for_each_combination(place: Path) -> None:
 
 
 def test_a_method_may_have_a_word_of_the_world_for_itself(place: Path) -> None:
-    """It is merged into the grid's, and held to the same checks."""
     grid = read(place)
     assert world_of(grid, grid.methods[0]) == grid.world
     own = world_of(grid, GridMethod(method="fedavg", world={"class_names": ["x", "y", "z"]}))
@@ -154,7 +131,6 @@ def test_a_key_is_of_one_experiment_and_of_its_data(place: Path) -> None:
 
 
 def test_a_key_does_not_know_where_the_data_lie(place: Path) -> None:
-    """Another machine has the same cells."""
     keys = [c.key for c in cells_of(place)]
     (place / "data").rename(place / "elsewhere")
     assert [c.key for c in cells_of(place, folder=str(place / "elsewhere"))] == keys
@@ -179,7 +155,6 @@ def test_a_digest_of_data_is_kept(place: Path) -> None:
 
 
 def swept(**values: Any) -> dict[str, Any]:
-    """A method with a sweep."""
     return {"method": "fedprox", "sweep": values}
 
 
@@ -251,7 +226,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changed", "line", "words"), BAD, ids=lambda value: str(value)[:40])
 def test_a_wrong_grid_is_told_with_its_line(place: Path, changed: dict[str, Any], line: str, words: str) -> None:
-    """Before anything runs or is written."""
     path = written(place, **changed)
     ended = tide("bench", path, "--out", place / "out")
     assert ended.exit_code == REFUSED and words in ended.stderr, ended.stderr
@@ -262,31 +236,26 @@ def test_a_wrong_grid_is_told_with_its_line(place: Path, changed: dict[str, Any]
 
 
 def test_a_grid_of_one_domain(tmp_path: Path) -> None:
-    """Nothing would be left to learn from."""
     make_data(tmp_path / "data", "a")
     with pytest.raises(ConfigRefused, match="there is no source domain"):
         cells_of(tmp_path, domains=[1])
 
 
 def test_results_do_not_lie_among_the_data(place: Path) -> None:
-    """Their pictures would be taken for a domain."""
-    ended = tide("bench", written(place), "--out", place / "data" / "out")
-    assert ended.exit_code == REFUSED and "is in the data folder" in ended.stderr
+    assert "is in the data folder" in refusal_of(tide("bench", written(place), "--out", place / "data" / "out"))
     assert not (place / "data" / "out").exists()
 
 
 def test_options_that_ask_for_two_things(place: Path) -> None:
-    """Either what would run, or what has run."""
     ended = tide("bench", written(place), "--out", place / "out", "--dry-run", "--table")
     assert ended.exit_code == REFUSED and "--dry-run and --table exclude each other" in ended.stderr
 
 
 def test_a_dry_run_writes_nothing(place: Path) -> None:
-    """It checks, and says what would run, in words and as data."""
     ended = tide("bench", written(place), "--out", place / "out", "--dry-run")
     assert ended.exit_code == DONE and "24 cells, 0 done, 24 to run" in ended.stdout
     assert "prox, c left out, d = 2, seed 1" in ended.stdout
-    told = json.loads(tide("bench", written(place), "--out", place / "out", "--dry-run", "--json").stdout)
+    told = json_of(tide("bench", written(place), "--out", place / "out", "--dry-run", "--json"))
     assert told["to_run"] == 24 and {each["status"] for each in told["cells"]} == {"waiting"}
     assert not (place / "out").exists()
 
@@ -296,7 +265,7 @@ plain = st.one_of(
     *(st.text(max_size=12), st.sampled_from(["no", "1e-3", "12:30", "~", "0x1f", "1_000", "=", "- a", "2020-01-01", "<<", "1."])),
 )
 keys = st.text(max_size=6)
-nested = st.recursive(plain, lambda x: st.one_of(st.lists(x, max_size=4), st.dictionaries(keys, x, max_size=4)), max_leaves=9)
+nested: Any = st.deferred(lambda: plain | st.lists(nested, max_size=2) | st.dictionaries(keys, nested, max_size=2))
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), nested, min_size=1, max_size=4))

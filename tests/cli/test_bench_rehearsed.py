@@ -9,31 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.test_bench_grid import cells_of, make_data, written
+from tests.cli.test_bench_grid import cells_of, written
 from tests.cli.test_bench_tables import lay, result
-from tests.cli.world import tide
+from tests.cli.world import json_of, make_data, output_of, tide
 from tideline.bench.expectations import Expected, expected_and_found
 from tideline.bench.grid import Cell
 from tideline.bench.scores import read_cell
-from tideline.cli.guard import DONE, REFUSED
+from tideline.cli.guard import REFUSED
 from tideline.engine.model.experiment import read_experiment
 from tideline.written.yaml_lines import read_yaml
 
 SITE = {"label": "site", "method": "fedavg", "world": {"normalise": "site"}}
-ROW: dict[str, Any] = {
-    "label": "chosen",
-    "method": "fedavg",
-    "rehearse": {"candidates": ["gaussian_heads", SITE], "rule": "mean"},
-}
-GRID: dict[str, Any] = {
-    "protocol": "adapt",
-    "world": {"model": "linear", "inputs": [4], "classes": 3},
-    "methods": ["fedavg", ROW],
-    "domains": 1,
-    "seeds": 2,
-    "leave_out": "a",
-    "base": None,
-}
+REHEARSE: dict[str, Any] = {"candidates": ["gaussian_heads", SITE], "rule": "mean"}
+ROW: dict[str, Any] = {"label": "chosen", "method": "fedavg", "rehearse": REHEARSE}
+GRID: dict[str, Any] = {"protocol": "adapt", "methods": ["fedavg", ROW], "domains": 1, "seeds": 2, "leave_out": "a", "base": None}
+GRID |= {"world": {"model": "linear", "inputs": [4], "classes": 3}}
 
 
 @pytest.fixture
@@ -73,7 +63,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changed", "line", "words"), BAD, ids=lambda value: str(value)[:40])
 def test_a_wrong_rehearsal_is_told_with_its_line(place: Path, changed: dict[str, Any], line: str, words: str) -> None:
-    """Before anything runs or is written."""
     path = written(place, **{**GRID, **changed})
     ended = tide("bench", path, "--out", place / "out")
     assert ended.exit_code == REFUSED and words in ended.stderr, ended.stderr
@@ -86,13 +75,8 @@ def answered(ood: float, source_only: float, gain: tuple[float, float, float] | 
     made = result([None], ood)
     made["clients"][-1]["source_only"] = source_only
     interval = None if gain is None else dict(zip(("value", "low", "high"), gain, strict=True))
-    target = {
-        "name": "unseen",
-        "chosen": {"site": 0.75, "no adaptation": 0.25},
-        "gain": interval,
-        "accuracy": None,
-        "changed": 0.01,
-    }
+    chosen = {"site": 0.75, "no adaptation": 0.25}
+    target = {"name": "unseen", "chosen": chosen, "gain": interval, "accuracy": None, "changed": 0.01}
     scores = {"unseen": {"accuracy": {"value": ood, "low": ood, "high": ood, "rows": 100}}}
     return {**made, "scores": scores, "verdict": {"targets": [target], "bytes": 5_000_000}}
 
@@ -103,20 +87,18 @@ def test_what_was_expected_beside_what_was_found(place: Path) -> None:
     for cell in cells_of(place, **GRID):
         told = result([0.8], 0.6) if cell.label == "fedavg" else answered(*found[cell.seed])
         lay(place / "out", cell, told)
-    ended = tide("bench", written(place, **GRID), "--out", place / "out", "--table")
-    assert ended.exit_code == DONE, ended.output
+    output_of(tide("bench", written(place, **GRID), "--out", place / "out", "--table"))
     text = (place / "out" / "table.md").read_text()
     assert "## Expected and found\n\n| row | d | target | chosen | expected gain | found | holds |" in text
     line = "| chosen | 1 | a | site 75 %, no adaptation 25 % | +2.0 (-0.5 to +4.5) | +0.0 | 1 of 2 |"
     assert line in text
-    told = json.loads(tide("bench", written(place, **GRID), "--out", place / "out", "--table", "--json").stdout)
+    told = json_of(tide("bench", written(place, **GRID), "--out", place / "out", "--table", "--json"))
     assert [each["holds"] for each in told["expected"]] == [True, False]
     assert told["expected"][1]["found"] == pytest.approx(-0.02) and told["expected"][0]["seed"] == 0
     assert told["cells"][1]["bytes"] == 5_000_006
 
 
 def test_where_nothing_could_be_rehearsed(place: Path) -> None:
-    """There is no expectation, and nothing to hold."""
     cell = cells_of(place, **GRID)[1]
     lay(place / "out", cell, answered(0.5, 0.4, None))
     score = read_cell(place / "out" / "cells" / cell.key, cell)
@@ -125,7 +107,6 @@ def test_where_nothing_could_be_rehearsed(place: Path) -> None:
 
 
 def lines(cells: list[tuple[Cell, Expected]]) -> list[list[str]]:
-    """Those below the header."""
     return expected_and_found(cells)[1]
 
 
@@ -139,9 +120,7 @@ def test_a_row_is_chosen(tmp_path: Path) -> None:
         np.savez(tmp_path / "data" / f"{name}.npz", x=x.astype(np.float32), y=y)
     config = {"config": {"rounds": 2, "rate": 0.1}}
     file = written(tmp_path, **{**GRID, "methods": [{"method": "fedavg", **config}, {**ROW, **config}], "seeds": 1})
-    ended = tide("bench", file, "--out", tmp_path / "out", "--jobs", 2, "--json")
-    assert ended.exit_code == DONE, ended.output
-    told = json.loads(ended.stdout)
+    told = json_of(tide("bench", file, "--out", tmp_path / "out", "--jobs", 2, "--json"))
     plain, chosen = told["cells"]
     assert chosen["status"] == "done" and chosen["id"] is None and chosen["rows"] == plain["rows"] == 9
     assert chosen["bytes"] > 8 * plain["bytes"], "of the runs of three candidates at three sites and at the target"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from tests.cli.test_forgetting import left, worked
-from tideline.cli.app import app
+from tests.cli.world import json_of, output_of, tide
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
@@ -30,12 +30,10 @@ METHODS = "tideline.algorithms:METHODS"
 
 
 def clean(home: Path, *args: str | Path, answer: str | None = None) -> Result:
-    """Clean a home by a policy."""
-    return CliRunner().invoke(app, ["site", "clean", "--home", str(home), *map(str, args)], input=answer)
+    return tide("site", "clean", "--home", home, *args, answer=answer)
 
 
 def policy(home: Path, text: str) -> Path:
-    """A policy file."""
     path = home / "policy.toml"
     path.write_text(f"[retention]\n{text}\n")
     return path
@@ -47,7 +45,6 @@ def deleted(home: Path, *runs: str) -> None:
 
 
 def forgotten(home: Path) -> list[tuple[str, Any]]:
-    """What the ledger says."""
     return [(each.run, each.details["why"]) for each in entries(home) if each.kind == "forgotten"]
 
 
@@ -61,16 +58,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_without_a_rule_nothing_is_due(home: Path) -> None:
-    """Nor by the built-in policy."""
     assert "Nothing is due" in clean(home).output and left(home) == {"old", "young", "unfinished"}
     assert not policy_in(None, "").rules.cleans
 
 
 def test_old_runs_go_by_the_owners_rule(home: Path) -> None:
-    """Those that are over; first they can be looked at."""
     rule = policy(home, "runs_days = 30")
-    shown = clean(home, "--policy", rule, "--dry-run")
-    assert shown.exit_code == DONE and "not written to for 30 days" in shown.output and len(left(home)) == 3
+    assert "not written to for 30 days" in output_of(clean(home, "--policy", rule, "--dry-run")) and len(left(home)) == 3
     assert clean(home, "--policy", rule, answer="n\n").exit_code == REFUSED and len(left(home)) == 3
     assert clean(home, "--policy", rule, "--json").exit_code == REFUSED
     done = clean(home, "--policy", rule, "--yes", "--json")
@@ -82,7 +76,7 @@ def test_models_may_stay_longer(home: Path) -> None:
     """A method whose sites share the common model leaves none of their own; of one that is not known, nobody can say."""
     (home / "runs" / "old" / "run.json").unlink()
     worked(home, "average", days=40)
-    found = json.loads(clean(home, "--policy", policy(home, "runs_days = 30\nmodels_days = 365"), "--dry-run", "--json").output)
+    found = json_of(clean(home, "--policy", policy(home, "runs_days = 30\nmodels_days = 365"), "--dry-run", "--json"))
     assert [row["run"] for row in found["due"]] == ["average"]
 
 
@@ -92,7 +86,7 @@ def test_runs_that_were_deleted_at_the_coordinator(home: Path, said: str, due: b
     rule = policy(home, f'on_delete = "{said}"')
     deleted(home, "young", "unfinished", "unknown")
     assert set(heard_of(home)) == {"young", "unfinished"}
-    shown = json.loads(clean(home, "--policy", rule, "--dry-run", "--json").output)["due"]
+    shown = json_of(clean(home, "--policy", rule, "--dry-run", "--json"))["due"]
     assert sorted(row["run"] for row in shown) == (["unfinished", "young"] if due else [])
     assert clean(home, "--policy", rule, "--by-itself").exit_code == DONE
     assert left(home) == ({"old"} if goes else {"old", "young", "unfinished"})
@@ -107,27 +101,25 @@ def test_what_the_owner_spares_stays(home: Path) -> None:
     rule = policy(home, 'on_delete = "follow"\nruns_days = 30')
     deleted(home, "young")
     for run in ("old", "young"):
-        assert CliRunner().invoke(app, ["site", "spare", run, "--home", str(home)]).exit_code == DONE
-    assert CliRunner().invoke(app, ["site", "spare", "nobody", "--home", str(home)]).exit_code == REFUSED
+        assert tide("site", "spare", run, "--home", home).exit_code == DONE
+    assert tide("site", "spare", "nobody", "--home", home).exit_code == REFUSED
     assert "Nothing is due" in clean(home, "--policy", rule).output
-    old = CliRunner().invoke(app, ["site", "forget", "--home", str(home), "--older", "30d", "--yes"])
+    old = tide("site", "forget", "--home", home, "--older", "30d", "--yes")
     assert old.exit_code == DONE and left(home) == {"old", "young", "unfinished"}
-    assert CliRunner().invoke(app, ["site", "spare", "old", "--undo", "--home", str(home)]).exit_code == DONE
+    assert tide("site", "spare", "old", "--undo", "--home", home).exit_code == DONE
     assert clean(home, "--policy", rule, "--yes").exit_code == DONE and left(home) == {"young", "unfinished"}
 
 
 def test_a_projects_runs_go_by_its_section(home: Path) -> None:
-    """Another project's by the rest of the file."""
     note = {"method": "fedavg", "config": {"rounds": 2}, "world": {}, "role": "source", "intent": {"project": "cardio"}}
     last = (home / "runs" / "old" / "head.json").stat().st_mtime
     FolderVault(home / "runs").note(RunId("old"), note)
     os.utime(home / "runs" / "old" / "run.json", (last, last))
     rule = policy(home, "runs_days = 3\n[projects.cardio.retention]\nruns_days = 100")
-    assert [each["run"] for each in json.loads(clean(home, "--policy", rule, "--dry-run", "--json").output)["due"]] == ["young"]
+    assert [each["run"] for each in json_of(clean(home, "--policy", rule, "--dry-run", "--json"))["due"]] == ["young"]
 
 
 def test_a_run_that_is_worked_for_stays(home: Path) -> None:
-    """Until the next time; and then nothing of it is in the ledger."""
     rule = policy(home, "runs_days = 30")
     with at_work(home, RunId("old")):
         assert "1 run in use stayed" in clean(home, "--policy", rule, "--yes").output
@@ -135,21 +127,18 @@ def test_a_run_that_is_worked_for_stays(home: Path) -> None:
 
 
 def test_without_a_ledger_nothing_goes(home: Path) -> None:
-    """No deletion without its entry."""
     (home / "ledger.jsonl").write_text("no entry\n")
     assert clean(home, "--policy", policy(home, "runs_days = 30"), "--yes").exit_code != DONE
     assert "old" in left(home)
 
 
 def test_an_agent_cleans_by_itself_as_its_policy_says(home: Path) -> None:
-    """By the policy that it obeys; what it could not do is in its log."""
     obey(home, policy(home, "runs_days = 30"), (home / "policy.toml").read_text())
     assert Cleaner(home, METHODS).clean() and left(home) == {"young", "unfinished"}
     assert not Cleaner(home / "nowhere", METHODS).clean()
 
 
 def test_the_same_is_not_said_twice(tmp_path: Path) -> None:
-    """The older name of the rule goes on to hold."""
     assert policy_in(tmp_path, "retain_days = 30").rules.days(model=True) == 30
     assert policy_in(tmp_path, "[retention]\nruns_days = 30\nmodels_days = 90").rules.days(model=True) == 90
     with pytest.raises(ConfigRefused, match=r"retain_days and retention.runs_days say the same"):
@@ -180,7 +169,7 @@ def test_an_agent_asks_for_some_runs_at_a_time(tmp_path: Path) -> None:
     inquiry.heard([])
     assert not called.is_set()
     inquiry.heard([first[0], RunId("unknown")])
-    assert called.wait(10.0) and set(heard_of(tmp_path)) == {first[0]}
+    assert called.wait(60.0) and set(heard_of(tmp_path)) == {first[0]}
     clock.now += ROUND_SECONDS
     assert first[0] not in inquiry.due()
     assert list(NoInquiry(tmp_path).due()) == []

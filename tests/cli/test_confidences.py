@@ -34,7 +34,6 @@ def told() -> dict[str, Any]:
 
 
 def bins(*at: tuple[int, int]) -> list[int]:
-    """Counts that are zero but in these bins."""
     return [dict(at).get(b, 0) for b in range(BINS)]
 
 
@@ -48,7 +47,6 @@ def scoring(counts: Counts, number: int = 1, phase: str = "score", columns: tupl
 
 
 def fabricated(*rounds: dict[str, Any], roles: dict[str, str] | None = None, **changed: Any) -> dict[str, Any]:
-    """A result of these rounds."""
     clients = [client(name, role, metrics={"ece": 0.125}) for name, role in (roles or ROSTER).items()]
     return result(clients, phases=list(rounds), groups=None, notes=[], **changed)
 
@@ -62,7 +60,6 @@ def test_the_bins_are_those_of_the_scoring() -> None:
 
 
 def test_reports_load_no_torch() -> None:
-    """Neither the page nor the figures."""
     code = "import sys, tideline.report.page, tideline.report.figures; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -70,11 +67,8 @@ def test_reports_load_no_torch() -> None:
 def test_a_run_that_tells_confidences(told: dict[str, Any], tmp_path: Path) -> None:
     """The sites together and the unseen target, the calibration error of each, and no heat map of the two tables."""
     own, unseen = confidences(told)
-    assert (own.name, own.title, own.predictions) == (
-        "confidence-sites",
-        "Confidence on the held-out rows of 2 sites",
-        2 * HELD_OUT,
-    )
+    assert (own.name, own.predictions) == ("confidence-sites", 2 * HELD_OUT)
+    assert own.title == "Confidence on the held-out rows of 2 sites"
     assert (unseen.name, unseen.title) == ("confidence-targets", "Confidence on the held-out rows of 1 unseen target")
     assert unseen.predictions == HELD_OUT and sum(unseen.right) / HELD_OUT == told["clients"][2]["accuracy"]
     found = calibration(told)
@@ -92,7 +86,6 @@ def test_a_run_that_tells_confidences(told: dict[str, Any], tmp_path: Path) -> N
 
 
 def test_shares_of_the_rows_of_several_sites() -> None:
-    """Predictions count, not sites; both charts have one scale."""
     more = ONE | {"bert": (bins((19, 2)), bins((0, 8)))}
     own, targets = confidences(fabricated(scoring(more)))
     assert (own.right, own.wrong) == (tuple(bins((19, 8), (10, 2))), tuple(bins((10, 2), (0, 8))))
@@ -128,20 +121,15 @@ def test_what_is_not_told_is_not_drawn() -> None:
     assert found is not None and [each.error for each in found.rows] == [None, None]
 
 
-@pytest.mark.parametrize("fault", ["one alone", "other sites", "other bins", "few bins"])
-def test_other_tables_of_these_names_are_heat_maps(fault: str) -> None:
-    """Only the two together, of the same sites and with all bins, are confidences."""
-    closed = scoring(ONE)
-    if fault == "one alone":
-        del closed["tables"][WRONG]
-    elif fault == "other sites":
-        closed["tables"][WRONG]["rows"] = ["anna", "bert"]
-    elif fault == "other bins":
-        closed["tables"][WRONG]["columns"] = [f"b{b}" for b in range(BINS)]
-    else:
-        closed = scoring({"anna": ([1, 2], [3, 4])}, columns=("low", "high"))
-    made = fabricated(closed)
-    assert confidences(made) == () and table_charts(made)[0][0] == f"{RIGHT} in phase score"
+def test_other_tables_of_these_names_are_heat_maps() -> None:
+    """Draw as confidences only the two tables together, of the same sites and with all bins."""
+    alone, other_sites, other_bins = scoring(ONE), scoring(ONE), scoring(ONE)
+    del alone["tables"][WRONG]
+    other_sites["tables"][WRONG]["rows"] = ["anna", "bert"]
+    other_bins["tables"][WRONG]["columns"] = [f"b{b}" for b in range(BINS)]
+    for closed in (alone, other_sites, other_bins, scoring({"anna": ([1, 2], [3, 4])}, columns=("low", "high"))):
+        made = fabricated(closed)
+        assert confidences(made) == () and table_charts(made)[0][0] == f"{RIGHT} in phase score"
 
 
 def test_the_numbers_behind_them(tmp_path: Path) -> None:
@@ -153,11 +141,8 @@ def test_the_numbers_behind_them(tmp_path: Path) -> None:
     head, *rows = csv.reader(io.StringIO((tmp_path / "confidence-targets.csv").read_text()))
     assert head == ["confidence_from", "confidence_to", "right", "wrong", "right_count", "wrong_count"]
     assert len(rows) == BINS and rows[-1] == ["0.95", "1.0", "0.25", "0.75", "1", "3"]
-    assert (tmp_path / "calibration.csv").read_text().splitlines() == [
-        "site,role,predictions,right,ece",
-        "anna,source,10,0.8,0.125",
-        "carl,target,4,0.25,0.125",
-    ]
+    head, *told = (tmp_path / "calibration.csv").read_text().splitlines()
+    assert head == "site,role,predictions,right,ece" and told == ["anna,source,10,0.8,0.125", "carl,target,4,0.25,0.125"]
 
 
 def test_a_picture_of_confidences() -> None:
@@ -175,7 +160,6 @@ def test_a_picture_of_confidences() -> None:
 
 
 def test_targets_are_called_unseen_where_all_are() -> None:
-    """Not where some of them adapted."""
     roles = {"anna": "source", "carl": "target", "dora": "target"}
     counts = dict.fromkeys(roles, ONE["carl"])
     means = {"id": {"accuracy": 0.5, "sites": 1}, "ood": {"accuracy": 0.5, "sites": 1}}
@@ -188,7 +172,6 @@ def test_targets_are_called_unseen_where_all_are() -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 10, 30])
 def test_however_many_sites_there_are(n: int, tmp_path: Path) -> None:
-    """The page has them all."""
     roles = {f"<site-{i}>": "target" if i == n - 1 else "source" for i in range(n)}
     made = fabricated(scoring(dict.fromkeys(roles, ONE["anna"])), roles=roles)
     text = page(made, tmp_path)

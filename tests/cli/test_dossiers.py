@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, assert_tells, json_of, output_of, tide
 from tideline.dossier.signing import Signer
 from tideline.engine.audit.log import AuditEvent, Tip, chained, line_of
 from tideline_server.api import create_app
@@ -44,18 +44,16 @@ def fingerprint(there: Coordinator) -> str:
 
 
 def test_it_is_saved_and_verified(signing: Coordinator, tmp_path: Path) -> None:
-    """For its owner alone; offline, by the fingerprint, in words and as JSON."""
     run, out, signer = signing.complete(**SMALL), tmp_path / "d.zip", fingerprint(signing)
     assert "It has signed nothing yet" in tide("dossier", "signer", "--home", signing.home).stdout
-    told = saved(signing, run, out)
-    assert told.exit_code == 0 and signer in told.stdout and f"run {run}" in told.stdout, told.output
+    assert_tells(saved(signing, run, out), signer, f"run {run}")
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir() if "d.zip" in each.name] == ["d.zip"]
     words = tide("dossier", "verify", str(out), "--signer", signer.upper()).stdout
     assert "The dossier is valid" in words and f"Signed by {signer}, the key that you named" in words
     words = tide("dossier", "verify", str(out)).stdout
     assert "Only its consistency was checked" in words and "Anybody can make a file like this" in words
-    found = json.loads(tide("dossier", "verify", str(out), "--signer", signer, "--json").stdout)
+    found = json_of(tide("dossier", "verify", str(out), "--signer", signer, "--json"))
     assert (found["run"], found["trusted"], found["finished"], found["whole"]) == (run, True, True, True)
     shown = tide("dossier", "signer", "--home", signing.home).stdout
     assert signer in shown and "The audit log tells of it in entry" in shown and "BEGIN PUBLIC KEY" in shown
@@ -78,7 +76,6 @@ def test_nothing_is_replaced_without_a_word(signing: Coordinator, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["d.txt", "none/d.zip", "folder.zip"])
 def test_places_that_are_none(signing: Coordinator, tmp_path: Path, name: str) -> None:
-    """Before anything is fetched."""
     (tmp_path / "folder.zip").mkdir()
     told = saved(signing, "x", tmp_path / name, "--force")
     assert told.exit_code == 2 and ("--out" in told.stderr or "There is no folder" in told.stderr)
@@ -105,7 +102,6 @@ def test_what_comes_damaged_is_not_saved(signing: Coordinator, tmp_path: Path, m
 
 
 def test_a_changed_file_is_named(signing: Coordinator, tmp_path: Path) -> None:
-    """With what to do, and the file in it as JSON; a run that has not ended says so."""
     run, out = signing.complete(**SMALL), tmp_path / "d.zip"
     assert saved(signing, run, out).exit_code == 0
     content = out.read_bytes()
@@ -120,14 +116,12 @@ def test_a_changed_file_is_named(signing: Coordinator, tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_not_ended(signing: Coordinator, tmp_path: Path) -> None:
-    """Both commands say so."""
     run = signing.federation.start({"method": "fedavg", "preset": "tiny", "roster": {"anna": "source"}, **SMALL})
     assert "waiting, which has not ended" in saved(signing, run, tmp_path / "d.zip").stdout
     assert "which has not ended" in tide("dossier", "verify", str(tmp_path / "d.zip")).stdout
 
 
 def test_a_coordinator_that_signs_nothing(there: Coordinator, tmp_path: Path) -> None:
-    """An older one has no such address."""
     run = there.complete(**SMALL)
     assert saved(there, run, tmp_path / "d.zip").exit_code == 2
     assert tide("dossier", "signer", "--home", there.home).exit_code == 2
@@ -139,9 +133,8 @@ def test_it_is_held_to_the_log(signing: Coordinator, tmp_path: Path) -> None:
     assert saved(signing, run, out).exit_code == 0
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", signing.home).exit_code == 0
     assert tide("audit", "export", "--out", str(log), "--home", signing.home).exit_code == 0
-    told = tide("dossier", "verify", str(out), "--log", str(log))
-    assert told.exit_code == 0 and "is whole, and has" in told.stdout, told.output
-    found = json.loads(tide("dossier", "verify", str(out), "--log", str(log), "--json").stdout)
+    assert "is whole, and has" in output_of(tide("dossier", "verify", str(out), "--log", str(log)))
+    found = json_of(tide("dossier", "verify", str(out), "--log", str(log), "--json"))
     assert found["in_log"] >= found["entries"]
     lines = log.read_text().splitlines(keepends=True)
     foreign = chained(Tip(), [AuditEvent("log_begun", 1.0), *(AuditEvent("approved", float(at)) for at in range(len(lines)))])

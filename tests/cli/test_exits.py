@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import pytest
 import typer
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
-from tests.cli.world import tide, tide_process
+from tests.cli.world import refusal_of, tide, tide_process
 from tideline.__main__ import main
 from tideline.archive.errors import DigestMismatch
 from tideline.cli import guard
@@ -25,33 +25,28 @@ from tideline.client.http import remedy
 from tideline.core import errors
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (errors.ConfigRefused("a"), 2),
-        (errors.NotFound("a"), 2),
-        (errors.IdentityRefused("a"), 2),
-        (errors.StepFailed("a"), 1),
-        (errors.Stalled("a"), 1),
-        (errors.Cancelled("a"), 1),
-        (errors.Unreachable("a"), 3),
-        (DigestMismatch("a"), 4),
-        (errors.FederationError("a"), 4),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_every_error_has_its_code(error: BaseException, code: int) -> None:
-    """A command that raises ends with the error's code, a sentence and no traceback."""
+def end_with(error: BaseException, *args: str) -> Result:
+    """Run a command that raises an error."""
     app = typer.Typer(cls=guard.Guarded, rich_markup_mode=None)
     app.callback()(lambda: None)
 
     @app.command()
-    def fails() -> None:
+    def fails(as_json: Json = False) -> None:
         raise error
 
-    ended = CliRunner().invoke(app, ["fails"])
-    assert ended.exit_code == code
-    assert ended.stderr in ("Error: a\n", "Interrupted\n")
+    return CliRunner().invoke(app, ["fails", *args])
+
+
+def test_every_error_has_its_code(subtests: pytest.Subtests) -> None:
+    """A command that raises ends with the error's code, a sentence and no traceback."""
+    kinds = {errors.ConfigRefused: 2, errors.NotFound: 2, errors.IdentityRefused: 2, errors.StepFailed: 1, errors.Stalled: 1}
+    kinds |= {errors.Cancelled: 1, errors.Unreachable: 3, DigestMismatch: 4, errors.FederationError: 4}
+    for kind, code in kinds.items():
+        with subtests.test(kind.__name__):
+            ended = end_with(kind("a"))
+            assert (ended.exit_code, ended.stderr) == (code, "Error: a\n")
+    interrupted = end_with(KeyboardInterrupt())
+    assert (interrupted.exit_code, interrupted.stderr) == (130, "Interrupted\n")
 
 
 @pytest.mark.parametrize(
@@ -66,14 +61,7 @@ def test_every_error_has_its_code(error: BaseException, code: int) -> None:
 )
 def test_what_nobody_foresaw_has_a_code(error: Exception, code: int, words: str) -> None:
     """A sentence, also as data, and a traceback only where the mistake is ours; nothing where nobody reads."""
-    app = typer.Typer(cls=guard.Guarded, rich_markup_mode=None)
-    app.callback()(lambda: None)
-
-    @app.command()
-    def fails(as_json: Json = False) -> None:
-        raise error
-
-    ended = CliRunner().invoke(app, ["fails", "--json"])
+    ended = end_with(error, "--json")
     assert ended.exit_code == code
     assert words in ended.stderr and ("Traceback" in ended.stderr) is isinstance(error, ZeroDivisionError)
     assert bool(ended.stdout) is bool(words) and (not words or json.loads(ended.stdout)["type"].startswith("urn:tideline:error:"))
@@ -122,42 +110,32 @@ def test_a_demonstration_that_cannot_be_is_refused_early(
         demo.check(demo.DemoOptions("fedavg", 1))
 
 
-def test_nobody_at_home(tmp_path: Path) -> None:
-    """Without a coordinator a command says where it looked and what to do."""
+def test_nobody_at_home_or_at_the_address(tmp_path: Path) -> None:
+    """A command says where it looked, or whose address it has read where, and what to do; so does a watch, at once."""
     ended = tide("run", "list", "--home", tmp_path, "--json")
-    assert ended.exit_code == 3
+    assert ended.exit_code == 3 and json.loads(ended.stdout)["kind"] == "Unreachable"
     assert str(tmp_path) in ended.stderr and "tideline coordinator" in ended.stderr
-    assert json.loads(ended.stdout)["kind"] == "Unreachable"
-
-
-def test_nobody_at_the_address(tmp_path: Path) -> None:
-    """A coordinator that is gone left its address; the sentence names it and where it was read."""
     (tmp_path / "coordinator.json").write_text('{"grpc": "127.0.0.1:1", "http": "http://127.0.0.1:1", "pid": 1}')
-    ended = tide("run", "list", "--home", tmp_path)
-    assert ended.exit_code == 3
-    assert "http://127.0.0.1:1" in ended.stderr and "coordinator.json" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 2
+    for words in (["list"], ["watch", "any"]):
+        ended = tide("run", *words, "--home", tmp_path)
+        assert ended.exit_code == 3 and "No coordinator answers" in ended.stderr and len(ended.stderr.splitlines()) == 2
+        assert "http://127.0.0.1:1" in ended.stderr and "coordinator.json" in ended.stderr
 
 
 def test_a_certificate_that_nobody_vouches_for() -> None:
-    """Where a certificate is in the way, the advice is about the certificate."""
     assert "--ca" in remedy("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
     assert "tideline coordinator" in remedy("[Errno 111] Connection refused")
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:7880", "ftp://a", "http://", "http://a:port", "http://[::1"])
 def test_what_is_no_address(url: str) -> None:
-    """Addresses that cannot be called are refused."""
-    ended = tide("run", "list", "--url", url)
-    assert ended.exit_code == 2 and "is not an address" in ended.stderr
+    assert "is not an address" in refusal_of(tide("run", "list", "--url", url))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"http": 1, "grpc": 2}'])
 def test_a_damaged_home_is_refused(tmp_path: Path, text: str) -> None:
-    """A coordinator.json that cannot be read is named."""
     (tmp_path / "coordinator.json").write_text(text)
-    ended = tide("run", "list", "--home", tmp_path)
-    assert ended.exit_code == 2 and "coordinator.json cannot be read" in ended.stderr
+    assert "coordinator.json cannot be read" in refusal_of(tide("run", "list", "--home", tmp_path))
 
 
 @pytest.fixture
@@ -214,24 +192,19 @@ def test_a_process_ends_with_the_code(tmp_path: Path) -> None:
 )
 def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str], env: dict[str, str], words: str) -> None:
     """Settings of the coordinator that do not fit are named as they were given."""
-    ended = tide("coordinator", "--home", tmp_path / "home", *args, env=env)
-    assert ended.exit_code == 2 and words in ended.stderr
+    assert words in refusal_of(tide("coordinator", "--home", tmp_path / "home", *args, env=env))
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (["--coordinator", "here"], 2, "is not an address"),
-        (["--role", "boss"], 2, "--role is 'boss'; it should be one of source, target, peer"),
-        (["--data", "/nowhere"], 2, "is not a folder"),
-        (["--coordinator", "far.example:7800"], 2, "without TLS"),
-    ],
-)
-def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, args: list[str], code: int, words: str) -> None:
-    """Settings of the agent that do not fit are named."""
+def test_an_agent_that_cannot_be_is_refused(tmp_path: Path) -> None:
     base = ["agent", "--coordinator", "127.0.0.1:1", "--data", tmp_path, "--role", "peer", "--home", tmp_path / "home"]
-    ended = tide(*base, *args)
-    assert ended.exit_code == code and words in ended.stderr
+    boss = "--role is 'boss'; it should be one of source, target, peer"
+    for option, value, words in (
+        ("--coordinator", "here", "is not an address"),
+        ("--role", "boss", boss),
+        ("--data", "/nowhere", "is not a folder"),
+        ("--coordinator", "far.example:7800", "without TLS"),
+    ):
+        assert words in refusal_of(tide(*base, option, value))
 
 
 class Loading(ModuleType):

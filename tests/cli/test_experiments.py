@@ -38,11 +38,7 @@ BAD_TEXTS = [
 ]
 # text, line, words: a file that reads well but holds something wrong
 WRONG = [
-    (
-        "method: fedavg\nrounds: 3\n",
-        2,
-        "rounds is not a known setting. Settings of the method stand in config. Use one of: augment, check",
-    ),
+    ("method: fedavg\nrounds: 3\n", 2, "rounds is not a known setting. Settings of the method stand in config. Use one of"),
     ("method: fedavg\nmodel: lenet\n", 2, "model is not a known setting. It is a setting of world: write it there. Use one of"),
     ("method: fedavg\nworld:\n  clases: 3\n", 3, "did you mean classes?"),
     ("method: fedavg\nworld:\n  inputs:\n  - 1\n  - 0\n", 5, "world.inputs[1] is 0; it should be at least 1"),
@@ -56,7 +52,6 @@ WRONG = [
 
 
 def write(tmp_path: Path, text: str, name: str = "e.yaml") -> Path:
-    """An experiment file."""
     path = tmp_path / name
     path.write_bytes(text.encode())
     return path
@@ -64,7 +59,6 @@ def write(tmp_path: Path, text: str, name: str = "e.yaml") -> Path:
 
 @pytest.mark.parametrize(("text", "line", "words"), [row[1:] for row in BAD_TEXTS], ids=[row[0] for row in BAD_TEXTS])
 def test_a_file_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, text: str, line: int, words: str) -> None:
-    """Whatever YAML or we do not take is refused at its line."""
     path = write(tmp_path, text)
     with pytest.raises(ConfigRefused) as caught:
         read_file(path)
@@ -107,7 +101,6 @@ def test_odd_files_are_refused(tmp_path: Path, name: str, raw: bytes, words: str
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """A missing file and a folder are refused by name."""
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(ConfigRefused, match="cannot be read"):
             read_file(path)
@@ -117,17 +110,8 @@ def test_values_mean_what_people_mean() -> None:
     """Numbers such as 1e-3 are numbers; words such as no and 12:30 are words; keys are what is written."""
     text = "a: 1e-3\nb: no\nc: 12:30\nd: 010\ne: 0x1F\nf: ~\ng: 2024-01-01\nno: [true, 'true', -3, +2, .5]\n1: {x: null}\n"
     read = read_yaml(text, "e").value
-    assert read == {
-        "a": 0.001,
-        "b": "no",
-        "c": "12:30",
-        "d": 10,
-        "e": 31,
-        "f": None,
-        "g": "2024-01-01",
-        "no": [True, "true", -3, 2, 0.5],
-        "1": {"x": None},
-    }
+    plain = {"a": 0.001, "b": "no", "c": "12:30", "d": 10, "e": 31, "f": None, "g": "2024-01-01"}
+    assert read == {**plain, "no": [True, "true", -3, 2, 0.5], "1": {"x": None}}
     assert isinstance(read["a"], float)
 
 
@@ -159,12 +143,8 @@ def test_set_overrides_and_is_named_as_the_place(tmp_path: Path) -> None:
     """--set changes a value, makes mappings on its way, and errors about it name it instead of a line."""
     read = read_file(write(tmp_path, "method: fedavg\nworld: {model: mlp}\n"))
     made = read.changed(["config.rounds=0", "world.inputs=[1, 8, 8]", "name=", "world.model=lenet"])
-    assert made.value == {
-        "method": "fedavg",
-        "world": {"model": "lenet", "inputs": [1, 8, 8]},
-        "config": {"rounds": 0},
-        "name": "",
-    }
+    world = {"model": "lenet", "inputs": [1, 8, 8]}
+    assert made.value == {"method": "fedavg", "world": world, "config": {"rounds": 0}, "name": ""}
     assert read.value == {"method": "fedavg", "world": {"model": "mlp"}}
     with pytest.raises(ConfigRefused) as caught, made.located():
         raise ConfigRefused("config.rounds is 0", path="config.rounds")

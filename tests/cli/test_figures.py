@@ -1,4 +1,4 @@
-"""Charts: which there are follows from the result alone; files with the numbers behind them."""
+"""Charts and clouds of points: which there are follows from the result alone; files with the numbers behind them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor
 
 from tests.cli.echo import told
 from tideline.report.charts import Bar, Bars, Curves, Line, accuracy_charts, families, family_charts, metric_charts
 from tideline.report.figures import COLOURS, LEGEND, Chart, figure_of, named, png, style_of, write_figures
+from tideline.report.scatter import AXES, GREY, NAMED, clouds, colours_of, draw_clouds
+from tideline.report.scatter import figure_of as figure_of_clouds
+from tideline.report.score_rows import NOTHING, in_words
 from tideline.report.summary import Exchange, Traffic, score_bars, scores, traffic
 
 
@@ -25,18 +30,15 @@ def result() -> dict[str, Any]:
 
 
 def points(chart: Curves) -> dict[str, tuple[tuple[int, float], ...]]:
-    """What is drawn, by site."""
     return {line.site: line.points for line in chart.lines}
 
 
 def words(chart: Chart) -> list[str]:
-    """The legend of a chart."""
     (legend,) = figure_of(chart).legends
     return [text.get_text() for text in legend.get_texts()]
 
 
 def read(path: Path) -> list[list[str]]:
-    """The rows of a CSV file."""
     return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
@@ -56,7 +58,6 @@ def test_metrics_that_changed_have_a_chart(result: dict[str, Any]) -> None:
 
 
 def test_accuracies_of_other_words_have_a_chart_too(result: dict[str, Any]) -> None:
-    """They are told in percent, and told of the sites if no target told them."""
     entries = [{"client": "anna", "phase": "p", "round": r, "cursor": r, "metrics": {"accuracy_x": r / 4}} for r in (1, 2)]
     (chart,) = metric_charts(result | {"history": entries})
     assert chart.share and chart.seen().endswith("the site has 25.0\u00a0% at round 1 and 50.0\u00a0% at round 2.")
@@ -70,22 +71,16 @@ def test_a_family_is_a_curve_over_its_number(result: dict[str, Any]) -> None:
     assert list(figure_of(line).axes[0].get_xticks()) == [0, 2, 10]
 
 
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        (["line_0", "line_1", "loss"], {"line": {0: "line_0", 1: "line_1"}}),
-        (["distilled_20", "distilled_1", "distilled_5"], {"distilled": {1: "distilled_1", 5: "distilled_5", 20: "distilled_20"}}),
-        (["a_b_1", "a_b_2", "a_1", "a_2"], {"a_b": {1: "a_b_1", 2: "a_b_2"}, "a": {1: "a_1", 2: "a_2"}}),
-        (["top_5", "accuracy_b", "v2", "_1", "x_"], {}),
-    ],
-)
-def test_what_a_family_is(names: list[str], found: dict[str, dict[int, str]]) -> None:
+def test_what_a_family_is() -> None:
     """Names that share a beginning and end in a number, at least two of them."""
-    assert families(names) == found
+    assert families(["line_0", "line_1", "loss"]) == {"line": {0: "line_0", 1: "line_1"}}
+    distilled = {number: f"distilled_{number}" for number in (1, 5, 20)}
+    assert families(["distilled_20", "distilled_1", "distilled_5"]) == {"distilled": distilled}
+    assert families(["a_b_1", "a_b_2", "a_1", "a_2"]) == {"a_b": {1: "a_b_1", 2: "a_b_2"}, "a": {1: "a_1", 2: "a_2"}}
+    assert families(["top_5", "accuracy_b", "v2", "_1", "x_"]) == {}
 
 
 def test_families_of_two_phases_are_two(result: dict[str, Any]) -> None:
-    """A number in one phase is not put beside a number in another."""
     entries = [
         {"client": "anna", "phase": phase, "round": 1, "cursor": 0, "metrics": {f"line_{n}": 1.0 for n in numbers}}
         for phase, numbers in (("p", (0, 1)), ("q", (2,)), ("r", (3, 4)))
@@ -109,9 +104,7 @@ def test_a_single_scoring_is_bars(result: dict[str, Any], tmp_path: Path) -> Non
     once = [dict(point) for point in result["curve"] if point["round"] == (2 if point["client"] == "anna" else 1)]
     (bars,) = accuracy_charts(result | {"curve": once})
     assert isinstance(bars, Bars) and bars.metrics == ("accuracy", "source_only")
-    assert [(row.site, row.values) for row in bars.rows] == [
-        *(("anna", (0.5, 0.25)), ("bert", (0.25, 0.25)), ("carl", (0.25, 0.25)))
-    ]
+    assert {row.site: row.values for row in bars.rows} == {"anna": (0.5, 0.25), "bert": (0.25, 0.25), "carl": (0.25, 0.25)}
     whose = "the mean of 2 targets has 25.0\u00a0% (accuracy) and 25.0\u00a0% (source_only)."
     assert bars.seen() == f"Accuracy: bars for each site; {whose}"
     clients = [dict(c, source_only=None) for c in result["clients"]]
@@ -129,11 +122,8 @@ def test_means_are_one_line(result: dict[str, Any], tmp_path: Path) -> None:
     assert isinstance(chart, Curves) and [line.points for line in chart.lines] == [((1, 0.25), (2, 0.5))]
     assert chart.seen() == "Accuracy: the mean of 5000 sites is 25.0\u00a0% at first and 50.0\u00a0% at last."
     write_figures(result | {"curve": means}, tmp_path)
-    assert read(tmp_path / "accuracy.csv") == [
-        ["site", "role", "round", "accuracy"],
-        ["", "", "1.0", "0.25"],
-        ["", "", "2.0", "0.5"],
-    ]
+    head, *rows = read(tmp_path / "accuracy.csv")
+    assert head == ["site", "role", "round", "accuracy"] and rows == [["", "", "1.0", "0.25"], ["", "", "2.0", "0.5"]]
     (bars,) = accuracy_charts(result | {"curve": means[1:]})
     assert isinstance(bars, Bars) and [row.site for row in bars.rows] == ["anna", "bert", "carl"]
 
@@ -157,8 +147,6 @@ def test_accuracies_of_other_words_are_bars_too(result: dict[str, Any], tmp_path
 
 
 def test_many_sites_have_no_room_for_bars() -> None:
-    """Of many sites the targets are drawn, or the first; the numbers are whole."""
-
     def bars(sources: int, targets: int) -> Bars:
         roles = ["source"] * sources + ["target"] * targets
         return Bars("a", "A", ("accuracy",), tuple(Bar(f"s{i}", role, f"s{i}", (0.5,)) for i, role in enumerate(roles)))
@@ -175,11 +163,8 @@ def test_accuracies_stand_side_by_side(result: dict[str, Any]) -> None:
     found = scores(result)
     assert found is not None
     assert found.metrics == ("accuracy", "source_only", "accuracy_a", "accuracy_b")
-    assert [(site, values) for site, _, _, values in found.rows] == [
-        ("anna", (0.5, 0.25, None, None)),
-        ("bert", (0.5, 0.25, 0.4, 0.5)),
-        ("carl", (0.5, 0.25, 0.5, 0.6)),
-    ]
+    rows = {"anna": (0.5, 0.25, None, None), "bert": (0.5, 0.25, 0.4, 0.5), "carl": (0.5, 0.25, 0.5, 0.6)}
+    assert {site: values for site, _, _, values in found.rows} == rows
     assert found.means == pytest.approx((0.5, 0.25, 0.45, 0.55))
     clients = [dict(c, metrics={} if c["name"] == "carl" else c["metrics"]) for c in result["clients"]]
     assert scores(result | {"clients": clients}).means == (0.5, 0.25, None, None)  # type: ignore[union-attr]
@@ -204,7 +189,6 @@ def test_domains_of_several_targets_have_means(result: dict[str, Any]) -> None:
 
 
 def test_a_reference_gives_source_only(result: dict[str, Any]) -> None:
-    """What only the run beside it knows stands in the table."""
     clients = [dict(c, metrics={"accuracy": 0.5}, source_only=0.125) for c in result["clients"]]
     found = scores(result | {"clients": clients})
     assert found is not None and found.metrics == ("accuracy", "source_only") and found.means == (0.5, 0.125)
@@ -261,7 +245,6 @@ def test_files_have_the_numbers_behind_them(result: dict[str, Any], tmp_path: Pa
 
 
 def test_a_result_without_history_has_fewer_charts(tmp_path: Path) -> None:
-    """What a result does not have is left out."""
     names = ["accuracy.png", "accuracies.png", "traffic.png"]
     assert [path.name for path in write_figures(told(history=False), tmp_path)[::2]] == names
 
@@ -352,8 +335,6 @@ def test_rounds_are_whole_numbers() -> None:
 
 
 def test_rounds_begin_at_one() -> None:
-    """Also where the first score came later; what is no round begins where it begins."""
-
     def limits(at: str, *xs: int) -> tuple[float, float]:
         lines = (Line("s", "source", "s", tuple((x, 1.0 + x) for x in xs)),)
         return figure_of(curves(1, x=at, at=at, lines=lines)).axes[0].get_xlim()
@@ -372,3 +353,60 @@ def test_drawing_leaves_no_trace(result: dict[str, Any]) -> None:
     assert image.height > 600
     assert dict(mpl.rcParams) == before
     assert _pylab_helpers.Gcf.get_all_fig_managers() == []
+
+
+def picture(classes: int) -> dict[str, Tensor]:
+    """A site's rows and the points that stand for them."""
+    y = torch.arange(5 * classes) % classes
+    z = torch.stack([y.float(), torch.arange(len(y)) / len(y)], 1)
+    return {"site": z, "site_class": y, "barycenter": z[:classes] + 0.1, "barycenter_class": y[:classes]}
+
+
+def texts(legend: Any) -> list[str]:
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_picture_says_what_it_is() -> None:
+    """Whose it is, along which axes, what colours mean, what marks are, and which colour is which class."""
+    figure = figure_of_clouds(clouds(picture(3)), "Run 5f0c, seen at this site")
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == "Run 5f0c, seen at this site"
+    meaning = "Coloured are the site's rows by what was predicted for them, crosses by the barycenter's own label"
+    assert figure.get_supxlabel() == meaning
+    assert axes.get_xlabel().startswith(AXES[0]) and "two dimensions" in axes.get_xlabel() and axes.get_ylabel() == AXES[1]
+    assert texts(axes.get_legend()) == ["site (15)", "barycenter (3)"]
+    (classes,) = figure.legends
+    assert classes.get_title().get_text() == "class" and texts(classes) == ["0", "1", "2"]
+
+
+def test_a_class_has_one_colour_in_all_clouds() -> None:
+    arrays = picture(4)
+    arrays["barycenter_class"] = torch.tensor([3, 3, 3, 0])
+    drawn = figure_of_clouds(clouds(arrays), "a").axes[0].collections
+    colours = list(map(tuple, colours_of(clouds(arrays)).values()))
+    assert len(set(colours)) == 4
+    assert [tuple(c)[:3] for c in drawn[2].get_facecolors()] == [colours[i][:3] for i in (3, 3, 3, 0)]
+
+
+@pytest.mark.parametrize(("classes", "named"), [(NAMED, 1), (NAMED + 1, 0)])
+def test_many_classes_are_not_named(classes: int, named: int) -> None:
+    arrays = picture(classes)
+    assert len(figure_of_clouds(clouds(arrays), "a").legends) == named
+    assert len(set(colours_of(clouds(arrays)).values())) == classes
+
+
+def test_clouds_without_classes(tmp_path: Path) -> None:
+    arrays = {"site": torch.rand(5, 2), "others": torch.rand(3, 2)}
+    figure = figure_of_clouds(clouds(arrays), "$x^$")
+    assert figure.axes[0].get_title(loc="left") == "$x^$" and figure.legends == []
+    assert {c.get_facecolors()[0][0] for c in figure.axes[0].collections[::2]} == {float(GREY)}
+    draw_clouds(arrays, tmp_path / "a.png", "$x^$")
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.format == "PNG" and image.width > 800
+
+
+def test_an_interval_holds_its_score_as_both_are_written() -> None:
+    """Two digits of an interval beside three of the score: its ends are rounded outwards."""
+    assert in_words({"value": 0.999, "low": 0.9972, "high": 0.9998, "rows": 250}) == "0.999 (0.99–1.00)"
+    assert in_words({"value": 0.0, "low": 0.0, "high": 0.0276, "rows": 136}) == "0.000 (0.00–0.03)"
+    assert in_words(None) == NOTHING

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import tideline
 from tests.cli.test_models import exported, home_of, predicted
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, json_of, tide
 from tests.frozen.played import HEAD, drawn
 
 WORLD: dict[str, Any] = {"inputs": [1, 28, 28], "classes": 10, "model": "lenet_bn"}
@@ -35,9 +35,7 @@ def begun(
     asked = {"method": method, "preset": "tiny", "world": {**WORLD, "trains": trains}, "weights": "base.safetensors"}
     file = tmp_path / "e.json"
     file.write_text(json.dumps({**asked, "roster": {"anna": "source", "bert": "target"}}))
-    told = tide("run", "start", file, "--home", there.home, "--json")
-    assert told.exit_code == 0, told.output
-    run: str = json.loads(told.stdout)["run"]
+    run: str = json_of(tide("run", "start", file, "--home", there.home, "--json"))["run"]
     there.federation.run(run)  # type: ignore[arg-type]
     return run
 
@@ -57,7 +55,7 @@ def test_the_runs_model(
     assert {name for name, w in weights.items() if not torch.equal(written[name], w)} == {f"{moves}weight", f"{moves}bias"}
     assert not tideline.load(out).model.world.frozen
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
-    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    result = json_of(tide("run", "show", run, "--home", there.home, "--json"))
     assert result["status"] == "completed" and stated(result, "bert") == scores["accuracy"]["value"]
     again = json.loads((tmp_path / "e.json").read_text()) | {"weights": str(out)}
     for world in (WORLD, {**WORLD, **HEAD}, {**WORLD, **HEAD, "classes": 10}):
@@ -82,11 +80,14 @@ def test_a_sites_own_model(
     FolderVault(home / "runs").parts(run).put([content])  # type: ignore[arg-type]
     assert tide("site", "export", "--home", home, "--run", run, "model", "--out", out).exit_code == 0
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
-    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    result = json_of(tide("run", "show", run, "--home", there.home, "--json"))
     assert stated(result, "bert") == scores["accuracy"]["value"]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fada", "feddadil", "fedpcl_pl", "stlf", "local"])
+AT_NIGHT = [pytest.param(method, marks=pytest.mark.nightly(job="services")) for method in ("fada", "local", "stlf")]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddadil", "fedpcl_pl", *AT_NIGHT])
 def test_a_simulations_models(tmp_path: Path, method: str) -> None:
     """What --out holds predicts what the result says; equal simulations give equal bytes."""
     save_file(drawn(WORLD), tmp_path / "base.safetensors")
@@ -110,7 +111,6 @@ def test_a_simulations_models(tmp_path: Path, method: str) -> None:
 
 
 def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
-    """It is named before anything is computed, with what is near."""
     save_file(drawn(WORLD), tmp_path / "base.safetensors")
     asked = {"method": "fedavg", "preset": "tiny", "world": {**WORLD, "trains": ["*.bottlneck.*"]}, "weights": "base.safetensors"}
     data = {"a": {"role": "source", "dataset": "digits", "domain": "mnist", "rows": 40}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, assert_refuses, json_of, output_of, refusal_of, tide
 from tests.planning.cases import BOUNDS, MEASURED, changed, entry
 from tideline.cli.coordinator.links import FLAGS, show_plan, summary
 from tideline.cli.guard import DONE, REFUSED, UNREACHABLE
@@ -30,7 +30,6 @@ pins: [c]
 
 
 def written(folder: Path, given: Any = BOUNDS, name: str = "devices.json") -> Path:
-    """A file with a question, or a text."""
     path = folder / name
     path.write_text(given if isinstance(given, str) else json.dumps(given))
     return path
@@ -44,27 +43,22 @@ def words(text: str) -> list[str]:
 def test_a_plan_for_people(tmp_path: Path) -> None:
     """Sources, targets, links with weights and joules, objective, gap, energy; of YAML as of JSON."""
     for path in (written(tmp_path), written(tmp_path, TEXT, "devices.yaml")):
-        done = tide("links", "plan", path)
-        assert done.exit_code == DONE
-        lines = words(done.stdout)
+        done = output_of(tide("links", "plan", path))
+        lines = words(done)
         assert lines[:2] == ["Sources: a, b", "Targets: c"]
         assert lines[2] == "from to weight joules" and lines[4] == "b c 1.000 2"
         assert lines[5:] == ["Objective: 8.998, the least there is", "Energy: 2 J, 66.7 % of what all links between these take"]
 
 
 def test_a_plan_for_programs(tmp_path: Path) -> None:
-    """The whole answer, as JSON."""
-    done = tide("links", "plan", written(tmp_path, MEASURED), "--json")
-    assert done.exit_code == DONE and json.loads(done.stdout) == plan_links(MEASURED)
+    assert json.loads(output_of(tide("links", "plan", written(tmp_path, MEASURED), "--json"))) == plan_links(MEASURED)
 
 
 def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
-    """The solver, and the weight of energy."""
     path = written(tmp_path, changed(MEASURED, solver="sca", phi={"energy": 5.0, "source": 6.0}))
-    made = json.loads(tide("links", "plan", path, "--json", "--solver", "exact", "--phi-energy", "0.5").stdout)
+    made = json_of(tide("links", "plan", path, "--json", "--solver", "exact", "--phi-energy", "0.5"))
     assert made == plan_links(changed(MEASURED, phi={"energy": 0.5, "source": 6.0}))
-    done = tide("links", "plan", path, "--phi-energy", "-1")
-    assert done.exit_code == REFUSED and "Error: --phi-energy: phi.energy is -1.0" in done.stderr
+    assert "Error: --phi-energy: phi.energy is -1.0" in refusal_of(tide("links", "plan", path, "--phi-energy", "-1"))
     assert "Error: --solver: solver is 'milp'" in tide("links", "plan", path, "--solver", "milp").stderr
 
 
@@ -72,10 +66,7 @@ def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (TEXT.replace("S: 2.0", "S: -2.0"), "devices.yaml:4: devices[1].S is -2.0; it should be at least 0 (b)"),
-        (
-            TEXT.replace("[1.0, null, 2.0]", "[1.0, null, -2]"),
-            "devices.yaml:9: K[1][2] is -2.0; it should be at least 0 (from b to c)",
-        ),
+        (TEXT.replace("null, 2.0]", "null, -2]"), "devices.yaml:9: K[1][2] is -2.0; it should be at least 0 (from b to c)"),
         (TEXT.replace("[c]", "[a, b, c]"), "devices.yaml:11: pins: every device has to be a target"),
         (TEXT.replace("pins", "pinned"), "devices.yaml:11: pinned is not a known setting"),
         ("- a\n- b\n", "devices.yaml:1: this is not a request for a plan"),
@@ -84,15 +75,11 @@ def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_have_their_line(tmp_path: Path, text: str, said: str) -> None:
-    """And their device."""
-    done = tide("links", "plan", written(tmp_path, text, "devices.yaml"))
-    assert done.exit_code == REFUSED and said in done.stderr and "What to do: " in done.stderr
+    assert_refuses(tide("links", "plan", written(tmp_path, text, "devices.yaml")), said, "What to do: ")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """Told by its path."""
-    done = tide("links", "plan", tmp_path / "none.yaml")
-    assert done.exit_code == REFUSED and "Name a file that contains a request for a plan" in done.stderr
+    assert "Name a file that contains a request for a plan" in refusal_of(tide("links", "plan", tmp_path / "none.yaml"))
 
 
 def test_a_long_file_of_a_program(tmp_path: Path) -> None:
@@ -100,7 +87,7 @@ def test_a_long_file_of_a_program(tmp_path: Path) -> None:
     N = 110
     devices = [{"name": f"d{i}", "error": 0.5, "count": 1000, "labelled": 800 * (i < 60)} for i in range(N)]
     given = {"devices": devices, "d": [[0.5] * N for _ in range(N)]}
-    assert json.loads(tide("links", "plan", written(tmp_path, given), "--json").stdout)["status"] == "proven"
+    assert json_of(tide("links", "plan", written(tmp_path, given), "--json"))["status"] == "proven"
     done = tide("links", "plan", written(tmp_path, entry("d", 3, 109, 7.0, given)))
     assert done.exit_code == REFUSED and "devices.json: d[3][109] is 7.0; it should be at most 2 (from d3 to d109)" in done.stderr
     assert "is not a request for a plan" in tide("links", "plan", written(tmp_path, [1] * 20_000)).stderr
@@ -122,7 +109,6 @@ def test_a_picture(tmp_path: Path) -> None:
 
 
 def test_the_coordinator_plans_the_same(there: Coordinator, tmp_path: Path) -> None:
-    """Also what it refuses is told with the line of the file."""
     path = written(tmp_path, changed(MEASURED, sweep=[0.1, 10.0]))
     here, away = (tide("links", "plan", path, "--json", *more) for more in ((), ("--coordinator", "--home", there.home)))
     assert here.exit_code == away.exit_code == DONE and json.loads(here.stdout) == json.loads(away.stdout)
@@ -131,14 +117,12 @@ def test_the_coordinator_plans_the_same(there: Coordinator, tmp_path: Path) -> N
 
 
 def test_a_coordinator_that_is_not_there(tmp_path: Path) -> None:
-    """It is asked where it is wanted, and only there."""
     path = written(tmp_path)
     assert tide("links", "plan", path, "--coordinator", "--home", tmp_path / "none").exit_code == UNREACHABLE
     assert tide("links", "plan", path, "--home", tmp_path / "none").exit_code == DONE
 
 
 def test_how_a_search_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """In words, with the gap where there is one, and each flag."""
     made = plan_links(MEASURED)
     cut = made | {"status": "limit", "bound": 0.9 * made["objective"], "gap": 0.1}
     assert summary(cut).startswith(f"Objective: {made['objective']:.6g}, found when the time was up; no plan has less than ")

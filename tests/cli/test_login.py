@@ -10,29 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from tests.cli.world import KEY, Coordinator, tide
-from tideline.cli.app import app
+from tests.cli.world import KEY, Coordinator, assert_refuses, json_of, refusal_of, tide
 from tideline.cli.coordinator import access as commands
 from tideline.client.logins import Login, address, drop, file_of_logins, logins, quoted, save
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 
 
 def log_in(url: str, key: str, *more: str) -> Any:
-    """Log in with a key on stdin."""
-    return CliRunner().invoke(app, ["login", "--url", url, "--key-stdin", *more], input=key + "\n", catch_exceptions=False)
+    return tide("login", "--url", url, "--key-stdin", *more, answer=key + "\n")
 
 
 @pytest.fixture
 def operator(there: Coordinator) -> str:
     """The key of an operator."""
-    return str(
-        json.loads(tide("keys", "add", "--name", "alice", "--role", "operator", "--home", there.home, "--json").stdout)["key"]
-    )
+    return str(json_of(tide("keys", "add", "--name", "alice", "--role", "operator", "--home", there.home, "--json"))["key"])
 
 
-@pytest.mark.nightly(job="services")
 def test_a_login_is_kept_for_this_user_alone(there: Coordinator, operator: str) -> None:
     """In a file of mode 0600, under the address; the key is not printed. Later commands use it."""
     told = log_in(there.url + "/", operator)
@@ -42,8 +36,7 @@ def test_a_login_is_kept_for_this_user_alone(there: Coordinator, operator: str) 
     assert logins() == {there.url: Login(operator, "alice", "operator")}
     listed = tide("run", "list", "--url", there.url)
     assert listed.exit_code == 0 and listed.stderr == ""
-    denied = tide("keys", "list", "--url", there.url)
-    assert denied.exit_code == 2 and "The key 'alice' is an operator; listing the keys needs admin" in denied.stderr
+    assert "The key 'alice' is an operator; listing the keys needs admin" in refusal_of(tide("keys", "list", "--url", there.url))
 
 
 def test_the_only_login_says_where(there: Coordinator, operator: str) -> None:
@@ -57,59 +50,48 @@ def test_the_only_login_says_where(there: Coordinator, operator: str) -> None:
 
 
 def test_a_home_that_is_named_goes_first(there: Coordinator, operator: str) -> None:
-    """With its own key; so does a key that is given."""
     log_in(there.url, operator)
     assert tide("keys", "list", "--home", there.home).exit_code == 0
     assert tide("keys", "list", "--url", there.url, "--api-key", KEY).exit_code == 0
 
 
 def test_logging_out(there: Coordinator, operator: str) -> None:
-    """Forgets the key; once."""
     log_in(there.url, operator)
     assert tide("logout", "--url", there.url).exit_code == 0 and logins() == {}
-    again = tide("logout", "--url", there.url)
-    assert again.exit_code == 2 and f"No key is saved for {there.url}" in again.stderr
-    refused = tide("run", "list", "--url", there.url)
-    assert refused.exit_code == 2 and "tideline login" in refused.stderr
+    assert f"No key is saved for {there.url}" in refusal_of(tide("logout", "--url", there.url))
+    assert "tideline login" in refusal_of(tide("run", "list", "--url", there.url))
 
 
 def test_a_wrong_key_is_not_kept(there: Coordinator) -> None:
-    """It is tried before."""
-    refused = log_in(there.url, "tidekey_wrong")
-    assert refused.exit_code == 2 and "missing or wrong" in refused.stderr and not file_of_logins().exists()
+    assert "missing or wrong" in refusal_of(log_in(there.url, "tidekey_wrong")) and not file_of_logins().exists()
 
 
-@pytest.mark.parametrize("key", ["", "a b", "\u00e4", "a\x07"])
-def test_what_is_no_key(there: Coordinator, key: str) -> None:
-    """Is not sent."""
-    refused = log_in(there.url, key)
-    assert refused.exit_code == 2 and "is not a key" in refused.stderr
+def test_what_is_no_key(there: Coordinator) -> None:
+    for key in ("", "a b", "\u00e4", "a\x07"):
+        assert "is not a key" in refusal_of(log_in(there.url, key))
 
 
 def test_without_a_terminal_there_is_nobody_to_ask() -> None:
     """The option for programs is named. At a terminal the key is asked for without echo."""
-    refused = tide("login", "--url", "http://127.0.0.1:1")
-    assert refused.exit_code == 2 and "--key-stdin" in refused.stderr
+    assert "--key-stdin" in refusal_of(tide("login", "--url", "http://127.0.0.1:1"))
     with pytest.raises(ConfigRefused), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
         patch.setattr(commands.typer, "prompt", lambda *_, hide_input, err: "" if hide_input and err else "shown")
         commands.read_key(False)
 
 
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
-def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: str, mode: int) -> None:
+def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: str) -> None:
     """With what to do about it; nothing is sent. Commands that need no kept key go on."""
     log_in(there.url, operator)
-    file_of_logins().chmod(mode)
-    refused = tide("run", "list", "--url", there.url)
-    assert refused.exit_code == 2 and f"mode {mode:04o}" in refused.stderr and f"chmod 600 {file_of_logins()}" in refused.stderr
-    assert tide("run", "list", "--home", there.home).exit_code == 0
-    assert log_in(there.url, operator).exit_code == 2
+    for mode in (0o640, 0o604, 0o660, 0o644):
+        file_of_logins().chmod(mode)
+        assert_refuses(tide("run", "list", "--url", there.url), f"mode {mode:04o}", f"chmod 600 {file_of_logins()}")
+        assert tide("run", "list", "--home", there.home).exit_code == 0
+        assert log_in(there.url, operator).exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["[", "a = 1", '["x"]\nkey = "k"\nmore = "m"', '["x"]\n', "\x00"])
 def test_a_damaged_file_is_refused(text: str) -> None:
-    """By name, and not written over."""
     file_of_logins().parent.mkdir(parents=True)
     file_of_logins().write_text(text)
     file_of_logins().chmod(0o600)
@@ -119,7 +101,6 @@ def test_a_damaged_file_is_refused(text: str) -> None:
 
 
 def test_texts_come_back_as_they_were() -> None:
-    """Whatever a path or a name holds; two at once lose nothing."""
     odd = Login("k", 'a"b\\c\n\x7f\u00e4\U0001f30a', "viewer", "/a b/[c].pem")
     save("https://a", odd)
     threads = [threading.Thread(target=save, args=(f"https://h{i}", Login(str(i)))) for i in range(8)]
@@ -136,7 +117,6 @@ def test_texts_come_back_as_they_were() -> None:
 
 
 def test_where_keys_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where XDG says, if that is a whole path. An address is kept in one form."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "x"))
     assert file_of_logins() == tmp_path / "x" / "tideline" / "keys.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
@@ -145,7 +125,6 @@ def test_where_keys_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def test_the_certificate_is_remembered(there: Coordinator, operator: str) -> None:
-    """By its whole path, for later commands."""
     import certifi
 
     folder = Path(certifi.where())
@@ -157,8 +136,7 @@ def test_the_certificate_is_remembered(there: Coordinator, operator: str) -> Non
         os.chdir(there_was)
     assert logins()[there.url].ca == str(folder)
     Path(file_of_logins()).write_text(file_of_logins().read_text().replace(str(folder), "/nowhere/ca.pem"))
-    refused = tide("run", "list", "--url", there.url)
-    assert refused.exit_code == 2 and "/nowhere/ca.pem cannot be used" in refused.stderr
+    assert "/nowhere/ca.pem cannot be used" in refusal_of(tide("run", "list", "--url", there.url))
 
 
 def test_keys_by_their_commands(there: Coordinator) -> None:
@@ -172,7 +150,7 @@ def test_keys_by_their_commands(there: Coordinator) -> None:
     assert tide("run", "list", "--url", there.url, "--api-key", key).exit_code == 0
     listed = tide("keys", "list", *at)
     assert "bob" in listed.stdout and "viewer" in listed.stdout and key not in listed.stdout
-    (row,) = json.loads(tide("keys", "list", *at, "--json").stdout)
+    (row,) = json_of(tide("keys", "list", *at, "--json"))
     assert (row["name"], row["created_by"]) == ("bob", "admin")
     assert tide("keys", "revoke", "bob", *at).stdout == "The key of bob is revoked\n"
     assert "'bob' was revoked on" in tide("run", "list", "--url", there.url, "--api-key", key).stderr

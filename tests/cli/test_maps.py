@@ -1,4 +1,4 @@
-"""The map of groups and the heat maps: what is drawn of which round, in which order, and the numbers behind it."""
+"""Groups of sites and tables of rounds: what is drawn as maps or lines, in which order, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from tideline.cli.tables import groups_table
 from tideline.engine.coordinator.result import groups as last_of
 from tideline.experiments.simulation import adjusted_rand_index, fill_in
 from tideline.report.figures import charts, figure_of, png, write_figures
-from tideline.report.fold_tables import table_charts
+from tideline.report.fold_tables import MOST_ROWS, Column, table_charts
 from tideline.report.maps import ClusterMap, HeatMap, Member, cluster_map, codes_of, written
+from tideline.report.style import DPI
 
 DOMAINS = {"anna": "usps", "bert": "usps", "carl": "mnist"}
 Groups = dict[str, list[str]]
@@ -46,12 +47,10 @@ def clustered(*rounds: Groups, names: str = "abcd", tables: Any = None, phase: s
 
 
 def read(path: Path) -> list[list[str]]:
-    """The rows of a CSV file."""
     return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
 def texts(chart: ClusterMap | HeatMap) -> list[str]:
-    """What stands in the cells, row by row."""
     return [each.get_text() for each in figure_of(chart).axes[0].texts]
 
 
@@ -84,7 +83,6 @@ def test_who_comes_and_goes_is_on_the_map() -> None:
 
 
 def test_two_phases_that_group_are_named() -> None:
-    """A number alone would not say which of their rounds it is."""
     made = clustered({"one": ["a"]}, {"two": ["a"]})
     made["phases"][1]["name"] = "refine"
     found = cluster_map(made)
@@ -102,19 +100,13 @@ def test_many_changes_are_drawn_in_part(tmp_path: Path) -> None:
     assert "8 of 20, all of them are in figures/groups.csv" in page(clustered(*rounds), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("groups", "domains", "index"),
-    [
-        ({"a": "1", "b": "1", "c": "2", "d": "2"}, {"a": "x", "b": "x", "c": "y", "d": "y"}, 1.0),
-        ({"a": "1", "b": "2", "c": "1", "d": "2"}, {"a": "x", "b": "x", "c": "y", "d": "y"}, -0.5),
-        ({"a": "1", "b": "1", "c": "1", "e": "2"}, {"a": "x", "b": "x", "c": "y", "f": "y"}, 0.0),
-        ({"a": "1", "b": "1"}, {"a": "x"}, None),
-        ({}, {"a": "x"}, None),
-    ],
-)
-def test_groups_are_compared_with_domains(groups: dict[str, str], domains: dict[str, str], index: float | None) -> None:
+def test_groups_are_compared_with_domains() -> None:
     """Over the sites that have both; of fewer than two nothing is said."""
-    assert adjusted_rand_index(groups, domains) == (None if index is None else pytest.approx(index))
+    domains = {"a": "x", "b": "x", "c": "y", "d": "y"}
+    same, crossed = {"a": "1", "b": "1", "c": "2", "d": "2"}, {"a": "1", "b": "2", "c": "1", "d": "2"}
+    assert (adjusted_rand_index(same, domains), adjusted_rand_index(crossed, domains)) == (1.0, pytest.approx(-0.5))
+    assert adjusted_rand_index({"a": "1", "b": "1", "c": "1", "e": "2"}, {"a": "x", "b": "x", "c": "y", "f": "y"}) == 0.0
+    assert adjusted_rand_index({"a": "1", "b": "1"}, {"a": "x"}) is None is adjusted_rand_index({}, {"a": "x"})
 
 
 def test_a_table_is_drawn_at_first_halfway_and_at_last(told: dict[str, Any]) -> None:
@@ -147,22 +139,19 @@ def test_sites_stand_by_group_other_rows_as_they_were_told() -> None:
 
 @pytest.mark.parametrize(("told", "drawn"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 3, 4]), (9, [1, 5, 9])])
 def test_which_rounds_are_drawn(told: int, drawn: list[int]) -> None:
-    """Each once, also where there are fewer than three."""
     table = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}
     ((_, charts),) = table_charts(clustered(*[{}] * told, tables={"t": table}))
     assert [chart.name for chart in charts] == [f"train-t-round-{r}" for r in drawn]
 
 
 def square(rows: int, columns: int, value: float = 0.25) -> HeatMap:
-    """A map of so many cells."""
     heads = tuple(f"site-{i}" for i in range(rows))
     cells = tuple(tuple(value * (i + j) for j in range(columns)) for i in range(rows))
     return HeatMap("t", "t", heads, heads, tuple(f"cluster {j}" for j in range(columns)), cells, (), 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "numbered"),
-    [(1, 1, True), (12, 12, True), (20, 8, True), (25, 3, False), (4, 30, False), (100, 100, False)],
+    ("rows", "columns", "numbered"), [(1, 1, True), (20, 8, True), (25, 3, False), (4, 30, False), (100, 100, False)]
 )
 def test_numbers_stand_in_cells_where_they_fit(rows: int, columns: int, numbered: bool) -> None:
     """Else a bar says what the colours mean. Whatever the size, a picture is six inches wide and no endless strip."""
@@ -172,33 +161,17 @@ def test_numbers_stand_in_cells_where_they_fit(rows: int, columns: int, numbered
     assert width == 1200 and height < 2300
 
 
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([[1.0, -20.0]], [["1", "-20"]]),
-        ([[0.123, 12.0]], [["0.12", "12.00"]]),
-        ([[0.000123, 0.0]], [["1.2e-04", "0.0e+00"]]),
-        ([[1234.5, 2.0]], [["1.2e+03", "2.0e+00"]]),
-    ],
-)
-def test_numbers_of_a_map_are_alike(values: list[list[float]], texts: list[list[str]]) -> None:
+def test_numbers_of_a_map_are_alike() -> None:
     """Whole numbers without places; small and large ones by their power of ten."""
-    assert written(values) == texts
+    rows = [[1.0, -20.0], [0.123, 12.0], [0.000123, 0.0], [1234.5, 2.0]]
+    texts = [["1", "-20"], ["0.12", "12.00"], ["1.2e-04", "0.0e+00"], ["1.2e+03", "2.0e+00"]]
+    assert [written([row]) for row in rows] == [[text] for text in texts]
 
 
-@pytest.mark.parametrize(
-    ("groups", "codes"),
-    [
-        (["cluster 1", "cluster 10"], ["1", "10"]),
-        (["cluster 1"], ["1"]),
-        (["north", "south"], ["north", "south"]),
-        (["a b c", "a b"], ["b c", "b"]),
-        (["the northern ones", "x"], ["the no…", "x"]),
-    ],
-)
-def test_a_cell_has_a_groups_own_word(groups: list[str], codes: list[str]) -> None:
-    """Without the words with which all names begin."""
-    assert list(codes_of(groups).values()) == codes
+def test_a_cell_has_a_groups_own_word() -> None:
+    codes = {("cluster 1", "cluster 10"): ["1", "10"], ("cluster 1",): ["1"], ("north", "south"): ["north", "south"]}
+    codes |= {("a b c", "a b"): ["b c", "b"], ("the northern ones", "x"): ["the no…", "x"]}
+    assert {groups: [*codes_of(groups).values()] for groups in codes} == codes
 
 
 def test_figures_and_their_numbers(told: dict[str, Any], tmp_path: Path) -> None:
@@ -240,21 +213,18 @@ def test_a_page_without_groups_and_tables_has_no_such_heading(tmp_path: Path) ->
 
 
 def test_very_many_tables_are_drawn_in_part(tmp_path: Path) -> None:
-    """The page says how many it leaves out."""
     table = {"rows": ["a"], "columns": ["x"], "values": [[1.0]]}
     text = page(clustered({}, tables={f"t{i}": table for i in range(14)}), tmp_path)
     assert text.count("in phase train</h3>") == 12 and "2 more tables are in result.json." in text
 
 
 def test_the_command_line_has_the_last_groups() -> None:
-    """A line per group, numbers by their size."""
     shown = groups_table(clustered({"c 1": ["a"]}, {"c 10": ["d"], "c 9": ["c", "b"]}))
     assert shown is not None and str(shown.title) == "Groups"
     assert [[str(cell) for cell in column.cells] for column in shown.columns] == [["c 9", "c 10"], ["b, c", "d"]]
 
 
 def test_a_result_for_people_ends_with_the_groups(told: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """As `run show` and `run watch` tell it."""
     show_result(told, as_json=False)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     at = lines.index("Groups")
@@ -269,3 +239,103 @@ def test_domains_are_filled_in_without_groups_too() -> None:
     grouped = clustered({"one": ["a", "b"]}, names="ab")
     fill_in(grouped, {"a": "usps", "b": "mnist"})
     assert json.loads(json.dumps(grouped["groups"])) == {"last": {"one": ["a", "b"]}, "adjusted_rand_index": 0.0}
+
+
+CLIENTS = "weight of each client"
+
+
+def rows_told(*rounds: dict[str, float], name: str = CLIENTS, column: str = "rho", **changed: Any) -> dict[str, Any]:
+    """A result whose rounds told this table, a value for each row."""
+    made = clustered(*[{}] * len(rounds), **changed)
+    for closed, values in zip(made["phases"], rounds, strict=True):
+        closed["tables"] = {name: {"rows": list(values), "columns": [column], "values": [[v] for v in values.values()]}}
+    return made
+
+
+def drawn(made: dict[str, Any]) -> Column:
+    ((_, (chart,)),) = table_charts(made)
+    assert isinstance(chart, Column)
+    return chart
+
+
+def legend(chart: Column) -> list[str]:
+    (made,) = figure_of(chart).legends
+    return [text.get_text() for text in made.get_texts()]
+
+
+def test_a_line_for_each_site_over_the_rounds() -> None:
+    """Titled by table and column; a site looks as in every chart, and may be away for a round."""
+    chart = drawn(rows_told({"b": 0.25, "a": 0.75}, {"b": 1.0}, {"b": 0.5, "a": 0.5}))
+    assert (chart.name, chart.title) == (f"train-{CLIENTS}", f"{CLIENTS}, rho in phase train")
+    assert [(line.site, line.role, line.place, line.points) for line in chart.lines] == [
+        ("a", "source", 0, ((1, 0.75), (3, 0.5))),
+        ("b", "source", 1, ((1, 0.25), (2, 1.0), (3, 0.5))),
+    ]
+    assert legend(chart) == ["a (source)", "b (source)"]
+    (axes,) = figure_of(chart).axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "rho")
+    assert chart.seen() == f"{chart.title}: a line for each row; 0.25 to 0.75 at round 1, 0.5 at round 3."
+
+
+def test_rows_that_are_no_sites_stand_as_they_were_told() -> None:
+    chart = drawn(rows_told({"layer 2": 0.1, "layer 1": 0.2}, {"layer 2": 0.3, "layer 1": 0.4, "a": 0.5}))
+    assert [(line.label, line.role, line.place) for line in chart.lines] == [("layer 2", "", 0), ("layer 1", "", 1), ("a", "", 2)]
+    assert {line.get_linestyle() for line in figure_of(chart).axes[0].get_lines()} == {"-"}
+
+
+def test_sites_stand_by_their_last_groups() -> None:
+    made = clustered({"two": ["a"], "one": ["b"]}, {"two": ["a"], "one": ["b"]}, tables={"t": column("a", "b")})
+    assert [line.site for line in drawn(made).lines] == ["b", "a"]
+
+
+def column(*rows: str) -> dict[str, Any]:
+    return {"rows": list(rows), "columns": ["x"], "values": [[0.5] for _ in rows]}
+
+
+def test_what_stays_a_heat_map() -> None:
+    """A table of more columns, also if only at times; one whose column changed; one that was told once."""
+    two, other = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}, column("a") | {"columns": ["y"]}
+    for rounds in ((two, two), (column("a"), two), (column("a"), other), (column("a"),)):
+        made = clustered(*[{}] * len(rounds))
+        for closed, table in zip(made["phases"], rounds, strict=True):
+            closed["tables"] = {"t": table}
+        ((_, found),) = table_charts(made)
+        assert all(isinstance(each, HeatMap) for each in found) and len(found) == len(rounds)
+
+
+@pytest.mark.parametrize(("rows", "which"), [(24, "each row"), (30, "the first 24 of 30 rows")])
+def test_many_rows_are_drawn_in_part(rows: int, which: str, tmp_path: Path) -> None:
+    made = rows_told(*({f"row {i}": r + i / 100 for i in range(rows)} for r in (1, 2)))
+    chart = drawn(made)
+    assert len(chart.drawn) == len(legend(chart)) == MOST_ROWS and f"a line for {which};" in chart.seen()
+    write_figures(made, tmp_path)
+    head, *lines = read(tmp_path / "train-weight-of-each-client.csv")
+    assert head == ["row", "round", "rho"] and len(lines) == 2 * rows
+    assert lines[:2] == [["row 0", "1", "1.0"], ["row 0", "2", "2.0"]]
+
+
+@pytest.mark.parametrize(("rows", "letters"), [(1, 5), (3, 200), (10, 26), (24, 24), (24, 200)])
+def test_a_long_legend_leaves_room_for_the_lines(rows: int, letters: int) -> None:
+    """Whatever the names are, the picture is six inches wide, nothing runs out of it, and lines have a third of 3.7 inches."""
+    names = {f"{'n' * (letters - 3)} {i}": float(i) for i in range(rows)}
+    chart = drawn(rows_told(names, names, name="T" * letters, column="c" * letters, phase="p" * letters))
+    figure = figure_of(chart)
+    figure.set_dpi(DPI)
+    figure.savefig(io.BytesIO(), format="png")  # which places everything
+    width, height = Image.open(io.BytesIO(png(chart))).size
+    assert width == 1200 and height < 2400
+    (made,), (axes,) = figure.legends, figure.axes
+    assert made.get_window_extent().x1 <= figure.bbox.x1 and made.get_window_extent().y0 >= 0
+    assert axes.get_window_extent().height / figure.dpi > 1.2 and axes.get_window_extent().y0 > made.get_window_extent().y1
+    assert axes.yaxis.label.get_window_extent().height <= figure.bbox.height
+
+
+def test_a_page_has_lines_and_maps(tmp_path: Path) -> None:
+    made = rows_told({"<i>": 0.5}, {"<i>": 1.0}, name="<u>", column="<s>")
+    for closed in made["phases"]:
+        closed["tables"]["wide"] = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}
+    text = page(made, tmp_path)
+    section = text.split("<h2>Tables of the rounds</h2>")[1].split("<h2>")[0]
+    assert "Tables of the rounds" in headings(text) and section.count("<figure>") == 2
+    assert "<h3>&lt;u&gt; in phase train</h3>" in section and not any(tag in text for tag in ("<i>", "<u>", "<s>"))
+    assert [type(each).__name__ for each in charts(made)][1:] == ["Column", "HeatMap", "HeatMap"]

@@ -1,4 +1,4 @@
-"""What users do with a run's result: export its model, or learn where it is; predict with it; begin another run from it."""
+"""What users do with a run's result: export its last or best model, predict with it, and begin another run from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import tideline
-from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.cli.world import EXPERIMENT, Coordinator, json_of, output_of, refusal_of, tide
 from tests.laws.stage import registered
 from tideline import nets
 from tideline.algorithms.averaging import fedavg
@@ -23,6 +23,7 @@ from tideline.core.algorithm import NoModel
 from tideline.core.asked.world import World
 from tideline.core.errors import NotFound
 from tideline.core.run import RunId
+from tideline.core.settings import parse
 from tideline.engine.model.brief import brief_of
 from tideline.experiments.results import Ended
 from tideline_agent.home.runs import UNFINISHED
@@ -33,10 +34,7 @@ WORLD: dict[str, Any] = {"inputs": [1, 28, 28], "classes": 10, "model": "lenet_b
 
 def exported(there: Coordinator, run: str, out: Path, *more: str) -> dict[str, Any]:
     """What `run export` says of a model that it wrote."""
-    told = tide("run", "export", run, "--out", out, *more, "--home", there.home, "--json")
-    assert told.exit_code == 0, told.output
-    made: dict[str, Any] = json.loads(told.stdout)
-    return made
+    return dict(json_of(tide("run", "export", run, "--out", out, *more, "--home", there.home, "--json")))
 
 
 def refused(there: Coordinator, run: str, out: Path, *more: str) -> str:
@@ -47,11 +45,7 @@ def refused(there: Coordinator, run: str, out: Path, *more: str) -> str:
 
 
 def predicted(model: Path, folder: Path, out: Path, *more: str) -> dict[str, Any]:
-    """What `predict` says in JSON."""
-    told = tide("predict", "--model", model, "--data", folder, "--out", out, "--device", "cpu", *more, "--json")
-    assert told.exit_code == 0, told.output
-    made: dict[str, Any] = json.loads(told.stdout)
-    return made
+    return dict(json_of(tide("predict", "--model", model, "--data", folder, "--out", out, "--device", "cpu", *more, "--json")))
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -83,7 +77,7 @@ def test_a_model_that_lies_at_its_site_is_not_the_start(there: Coordinator, tmp_
     told = tide("site", "export", "--home", home, "--run", run, "model", "--out", out, "--json")
     assert told.exit_code == 0 and json.loads(told.stdout)["metrics"].keys() >= {"accuracy"}, told.output
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
-    stated = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)["clients"]
+    stated = json_of(tide("run", "show", run, "--home", there.home, "--json"))["clients"]
     assert [scores["accuracy"]["value"]] == [c["accuracy"] for c in stated if c["name"] == "bert"]
     assert scores["accuracy"]["rows"] == 8
 
@@ -93,18 +87,18 @@ def test_a_runs_model_predicts_and_begins_another_run(there: Coordinator, tmp_pa
     run, out = there.complete(), tmp_path / "model.safetensors"
     said = exported(there, run, out)
     assert (said["method"], said["run"], said["site"], said["round"]) == ("fedavg", run, "", 2)
-    world = World(inputs=(3, 80, 80), classes=10, model="mlp")
+    world = parse(World, EXPERIMENT["world"])
     net = nets.build(world)
     net.load_state_dict(load_file(out))
     loaded = tideline.load(out)
-    x = torch.rand(5, 3, 80, 80, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     found = loaded.predict(x)
     assert torch.equal(found.probabilities, net(x).softmax(1).detach()) and len(loaded.class_names) == 10
     assert found.names == tuple(map(str, found.classes.tolist()))
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
     file = tmp_path / "e.yaml"
     file.write_text(json.dumps({**EXPERIMENT, "config": {"rounds": 0}, "weights": "model.safetensors"}))
-    begun = json.loads(tide("run", "start", file, "--home", there.home, "--json").stdout)["run"]
+    begun = json_of(tide("run", "start", file, "--home", there.home, "--json"))["run"]
     result = there.federation.run(begun)
     assert next(c["accuracy"] for c in result["clients"] if c["name"] == "bert") == scores["accuracy"]["value"]
 
@@ -133,10 +127,9 @@ def test_a_site_export_normalises_by_itself(
     roster, out = {"anna": "source", "bert": role}, tmp_path / "model.safetensors"
     run = there.complete(method=method, world={**WORLD, "normalise": kind}, roster=roster)
     home = home_of(there, run, "bert", tmp_path / "bert")
-    told = tide("site", "export", "--home", home, "--run", run, "model", "--out", out)
-    assert told.exit_code == 0, told.output
+    output_of(tide("site", "export", "--home", home, "--run", run, "model", "--out", out))
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
-    stated = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)["clients"]
+    stated = json_of(tide("run", "show", run, "--home", there.home, "--json"))["clients"]
     assert [scores["accuracy"]["value"]] == [c["accuracy"] for c in stated if c["name"] == "bert"]
     made = tideline.load(out).model
     assert made.scaling.kind == kind and made.statistics is not None and made.world.normalise is None
@@ -209,7 +202,6 @@ def test_formats(there: Coordinator, tmp_path: Path) -> None:
 
 @pytest.mark.nightly(job="services")
 def test_onnx_predicts_as_the_model(there: Coordinator, tmp_path: Path) -> None:
-    """With a batch of any size; the classes stand in its metadata."""
     runtime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     run = there.complete(world={"inputs": [1, 28, 28], "classes": 10, "model": "lenet_bn"})
     exported(there, run, tmp_path / "model.onnx")
@@ -236,11 +228,10 @@ def test_predictions_of_every_row(there: Coordinator, tmp_path: Path, data: dict
 
 
 def test_predictions_without_labels(there: Coordinator, tmp_path: Path) -> None:
-    """A folder that a target has: rows alone, no score."""
     exported(there, there.complete(), tmp_path / "model.safetensors")
     folder = tmp_path / "rows"
     folder.mkdir()
-    np.savez(folder / "new.npz", x=np.zeros((5, 80, 80, 3), np.uint8))
+    np.savez(folder / "new.npz", x=np.zeros((5, 28, 28), np.uint8))
     scores = predicted(tmp_path / "model.safetensors", folder, tmp_path / "rows.csv")
     assert scores == {"file": str(tmp_path / "rows.csv"), "rows": 5, "labelled": 0}
 
@@ -278,3 +269,142 @@ def test_a_simulation_writes_its_models(tmp_path: Path) -> None:
         assert sorted(made[0]) == names
         stated = json.loads((tmp_path / method / "result.json").read_text())
         assert tideline.load(tmp_path / method / f"{names[0]}.safetensors").model.origin.state_digest == stated["state_digest"]
+
+
+RUN: dict[str, Any] = {"world": WORLD, "selection": "entropy", "scores": "every", "config": {"rounds": 4, "rate": 0.5}}
+
+
+def shown(there: Coordinator, run: str) -> dict[str, Any]:
+    return dict(json_of(tide("run", "show", run, "--home", there.home, "--json")))
+
+
+def test_the_best_of_a_run_and_its_last(there: Coordinator, tmp_path: Path) -> None:
+    """Each with its round, its score and which it is; the last says that there is a best one."""
+    run = there.complete(**RUN)
+    best = shown(there, run)["selection"]["best"]
+    out = tmp_path / "best.safetensors"
+    said = exported(there, run, out, "--which", "best")
+    assert (said["which"], said["round"], said["selected"]) == ("best", best["round"], {"entropy": best["value"]})
+    told = tide("run", "export", run, "--out", tmp_path / "last.safetensors", "--home", there.home)
+    assert told.exit_code == 0 and f"the best by entropy is of round {best['round']}: --which best writes it" in told.stderr
+    last = tideline.load(tmp_path / "last.safetensors").model.origin
+    assert (last.which, last.round, last.selected) == ("final", 4, {})
+    same = all(torch.equal(w, load_file(out)[name]) for name, w in load_file(tmp_path / "last.safetensors").items())
+    assert best["round"] < 4 and not same
+    told = tide("run", "export", run, "--out", out, "--which", "best", "--home", there.home)
+    assert f"of the best round, {best['round']}, entropy" in told.stdout
+
+
+def test_a_last_model_that_is_the_best(there: Coordinator, tmp_path: Path) -> None:
+    run = there.complete(**{**RUN, "config": {"rounds": 1, "rate": 0.5}})
+    told = tide("run", "export", run, "--out", tmp_path / "last.safetensors", "--home", there.home)
+    assert (told.exit_code, told.stderr) == (0, "")
+    run = there.complete(method="local", roster={"anna": "source", "bert": "source"}, **{**RUN, "config": {"rounds": 1}})
+    home = best_home(there, run, "anna", tmp_path / "anna")
+    told = tide("site", "export", "--home", home, "--run", run, "model", "--out", tmp_path / "last.safetensors")
+    assert (told.exit_code, told.stderr) == (0, "")
+
+
+def test_a_simulation_writes_the_same_best(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
+    """The same numbers as a coordinator's run of the same seed, and the same bytes each time."""
+    file = tmp_path / "e.json"
+    roles = {"anna": "source", "bert": "target"}
+    sites = {name: {"role": role, "folder": str(data[name])} for name, role in roles.items()}
+    given = {"method": "fedavg", "preset": "tiny", **RUN}
+    file.write_text(json.dumps({**given, "data": sites}))
+    made = []
+    for out in (tmp_path / "one", tmp_path / "two"):
+        assert (told := tide("simulate", file, "--out", out)).exit_code == 0, told.output
+        made.append((out / "model-best.safetensors").read_bytes())
+    run = there.complete(**RUN)
+    exported(there, run, tmp_path / "best.safetensors", "--which", "best")
+    ours, theirs = load_file(tmp_path / "one" / "model-best.safetensors"), load_file(tmp_path / "best.safetensors")
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    origins = [tideline.load(tmp_path / name).model.origin for name in ("one/model-best.safetensors", "best.safetensors")]
+    assert (origins[0].round, origins[0].selected) == (origins[1].round, origins[1].selected)
+    assert origins[0].state_digest == origins[1].state_digest
+    result = json.loads((tmp_path / "one" / "result.json").read_text())
+    assert origins[0].round == result["selection"]["best"]["round"]
+    # A file that a run begins from, whose times do not differ: the same bytes but for the run's id.
+    assert len(made[0]) == len(made[1])
+
+
+def test_the_best_of_a_site(there: Coordinator, tmp_path: Path) -> None:
+    """Sites that keep their own models keep the best beside the last: the coordinator says where it is."""
+    run = there.complete(method="local", roster={"anna": "source", "bert": "source"}, **RUN)
+    out = tmp_path / "best.safetensors"
+    said = refused(there, run, out, "--site", "anna", "--which", "best")
+    assert f"tideline site export --home HOME --run {run} model --which best --out model.safetensors" in said
+    best = shown(there, run)["selection"]["best"]
+    home = best_home(there, run, "anna", tmp_path / "anna")
+    made = json_of(tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", "--out", out, "--json"))
+    assert (made["which"], made["round"], made["note"]) == ("best", best["round"], "")
+    assert made["metrics"].keys() >= {"accuracy", "validation_entropy"}
+    told = tide("site", "export", "--home", home, "--run", run, "model", "--out", tmp_path / "last.safetensors")
+    assert told.exit_code == 0 and "that of the best round is kept beside it" in told.stderr
+    last = load_file(tmp_path / "last.safetensors")
+    assert best["round"] < 4 and not all(torch.equal(w, last[name]) for name, w in load_file(out).items())
+
+
+def best_home(there: Coordinator, run: Any, site: str, folder: Path) -> Path:
+    from tideline_agent.vault import FolderVault
+
+    home, ours = home_of(there, run, site, folder), there.federation.agents[site].vault  # type: ignore[index]
+    head = ours.head(run)
+    assert head is not None and head.best is not None
+    for digest, _ in head.best.memory:
+        FolderVault(home / "runs").parts(run).put([bytes(ours.parts(run).view(digest))])
+    return home
+
+
+def test_where_there_is_no_best(there: Coordinator, tmp_path: Path) -> None:
+    """A run that selects by nothing, at both ends; another word; and what has no best."""
+    run, out = there.complete(), tmp_path / "best.safetensors"
+    assert "selects by no score, so none of its rounds is the best" in refused(there, run, out, "--which", "best")
+    assert "There is no model 'bestt'" in (said := refused(there, run, out, "--which", "bestt")) and "best?" in said
+    assert "neither --site nor --which" in refused(there, run, out, "--state", "--which", "best")
+    run = there.complete(method="shot", world=WORLD)
+    home = home_of(there, run, "bert", tmp_path / "bert")
+    for more, words in (
+        (("--out", out), "selects by no score"),
+        (("--out", tmp_path / "a.npz"), "--which best is of the site's model as a model's file"),
+    ):
+        assert words in refusal_of(tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", *more))
+
+
+def test_a_selection_that_found_nothing(there: Coordinator, tmp_path: Path) -> None:
+    """Targets alone are scored, and have no labels for validation: the sentence says so, and the site knows of no best."""
+    run = there.complete(method="shot", world=WORLD, selection="accuracy")
+    assert "told accuracy of its validation rows" in refused(
+        there, run, tmp_path / "b.safetensors", "--site", "bert", "--which", "best"
+    )
+    home = home_of(there, run, "bert", tmp_path / "bert")
+    told = tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", "--out", tmp_path / "b.safetensors")
+    assert told.exit_code == 2 and "has not been told which round is the best" in told.stderr
+
+
+@pytest.mark.parametrize("name", ["best", "best-a"])
+def test_a_simulated_site_whose_file_would_be_anothers(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "e.json"
+    site = {"role": "source", "dataset": "digits", "domain": "mnist", "rows": 40}
+    given = {"method": "fedavg", "preset": "tiny", "world": WORLD, "data": {name: site, "a": site}}
+    file.write_text(json.dumps({**given, "selection": "accuracy"}))
+    told = tide("simulate", file, "--out", tmp_path / "out")
+    assert told.exit_code == 2 and f"data.{name}: its model's file would have the name of a best round's" in told.stderr
+
+
+def test_the_best_state_over_http(there: Coordinator, tmp_path: Path) -> None:
+    """Its files are listed by name, and opened for whoever may open the last state; nothing else is."""
+    run = there.complete(**RUN)
+    best = shown(there, run)["selection"]["best"]
+    from tideline.client.http import Client
+
+    with Client(there.url, "the key of the tests") as client:
+        last, first = client.get(f"/runs/{run}/files"), client.get(f"/runs/{run}/files?which=best")
+        assert best["round"] < 4 and first["root"] != last["root"]
+        assert exported(there, run, tmp_path / "best.safetensors", "--which", "best")["state_digest"] == first["root"]
+        assert all(sum(map(len, client.download(f"/parts/{d}?run={run}"))) == n for d, n in first["files"])
+        with pytest.raises(Exception, match="which"):
+            client.get(f"/runs/{run}/files?which=worst")
+        with pytest.raises(Exception, match="no best round"):
+            client.get(f"/runs/{there.complete()}/files?which=best")

@@ -15,12 +15,10 @@ from tideline.core.run import RunId
 
 
 def server(there: Coordinator, **more: Any) -> tideline.Server:
-    """The coordinator, from a program."""
     return tideline.connect(there.url, KEY, **more)
 
 
 def test_a_run_is_started_watched_and_used(there: Coordinator, tmp_path: Path) -> None:
-    """From a dict to a model, in the forms that a simulation has."""
     run = server(there).start(EXPERIMENT, seed=5)
     assert run.status == "waiting" and run.result.data["seed"] == 5
     with pytest.raises(Refused, match="only a completed run has a final model"):
@@ -31,7 +29,7 @@ def test_a_run_is_started_watched_and_used(there: Coordinator, tmp_path: Path) -
     assert run.watch(progress=False) is run
     result = run.result
     assert result.status == "completed" and {site.name for site in result.sites} == {"anna", "bert"}
-    assert run.model().predict(torch.rand(2, 3, 80, 80)).classes.shape == (2,)
+    assert run.model().predict(torch.rand(2, 1, 28, 28)).classes.shape == (2,)
     found = run.metrics()  # a list, or a frame where pandas is installed
     rows = found if isinstance(found, list) else list(found.itertuples())
     assert any(row.metric == "accuracy" and row.n > 0 for row in rows if row.low is not None)
@@ -40,7 +38,6 @@ def test_a_run_is_started_watched_and_used(there: Coordinator, tmp_path: Path) -
 
 
 def test_runs_are_found_again(there: Coordinator) -> None:
-    """By id, or all."""
     at = server(there)
     started = [at.start(EXPERIMENT).id, at.start(**EXPERIMENT).id]
     assert sorted(run.id for run in at.runs()) == sorted(started)
@@ -50,7 +47,6 @@ def test_runs_are_found_again(there: Coordinator) -> None:
 
 
 def test_initial_weights_are_uploaded(there: Coordinator, tmp_path: Path) -> None:
-    """From a file that a model was exported to."""
     at = server(there)
     first = at.start(EXPERIMENT)
     there.federation.run(RunId(first.id))
@@ -59,7 +55,6 @@ def test_initial_weights_are_uploaded(there: Coordinator, tmp_path: Path) -> Non
 
 
 def test_what_is_wrong_is_said(there: Coordinator, tmp_path: Path) -> None:
-    """At once, in the words of the command line."""
     with pytest.raises(IdentityRefused):
         tideline.connect(there.url, "another key")
     with pytest.raises(Unreachable, match="No coordinator answers at"):
@@ -75,5 +70,4 @@ def test_what_is_wrong_is_said(there: Coordinator, tmp_path: Path) -> None:
 
 
 def test_a_home_names_the_coordinator(there: Coordinator) -> None:
-    """As with the command line; its key is there, too."""
     assert tideline.connect(home=there.home).runs() == [] and there.url in repr(tideline.connect(home=there.home))

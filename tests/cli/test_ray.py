@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from tests.cli.test_bench import as_json, bench, beside, gated, grid, results, started, until, waiting
-from tests.cli.test_bench_grid import make_data
 from tests.cli.test_simulate import write
-from tests.cli.world import tide, tide_process
+from tests.cli.world import json_of, make_data, refusal_of, tide, tide_process
 from tests.rays import CPUS, free_port, running
 from tideline.bench.ray_cells import Common, play
 from tideline.cli.guard import DONE, ENDED_BADLY, REFUSED, UNREACHABLE
@@ -37,18 +36,16 @@ def ray() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(place: Path) -> Path:
     """As for `tideline bench` on this machine."""
-    make_data(tmp_path / "data")
-    (tmp_path / "gate").mkdir()
-    return tmp_path
+    (place / "gate").mkdir()
+    return place
 
 
 @pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 @pytest.mark.usefixtures("ray")
 def test_a_simulation_on_ray_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder named as seen from here, and its sites written from a shipped set."""
     monkeypatch.chdir(tmp_path)
     make_data(Path("data"), "ab")
     folders = {name: {"role": role, "folder": "sites/" + name} for name, role in (("a", "source"), ("b", "target"))}
@@ -58,7 +55,7 @@ def test_a_simulation_on_ray_ends_in_the_same_bytes(tmp_path: Path, monkeypatch:
     named = {"data": folders, "world": {"model": "mlp", "inputs": [4], "classes": 3}}
     for changed in ({}, named):
         file = write(Path(), **changed)
-        told = [json.loads(tide("simulate", file, "--json", *more).stdout) for more in ((), RAY, (*RAY, "--jobs", 1))]
+        told = [json_of(tide("simulate", file, "--json", *more)) for more in ((), RAY, (*RAY, "--jobs", 1))]
         assert told[0]["state_digest"] and len({each["state_digest"] for each in told}) == 1
 
 
@@ -80,7 +77,7 @@ def test_a_grid_on_ray(place: Path) -> None:
     (state,) = (place / "out" / "cells").glob("*/state.safetensors")
     assert state.parent.name == there["gate"]["folder"]
     assert sorted(path.name for path in state.parent.iterdir()) == [
-        *("experiment.yaml", "lock", "log.txt", "result.json", "state.safetensors"),
+        *("experiment.yaml", "lock", "log.txt", "result.json", "state.safetensors")
     ]
     assert "2 cells, 1 done, 1 to run" in bench(file, *RAY).stderr
 
@@ -105,15 +102,8 @@ def cluster() -> Iterator[tuple[int, int, dict[str, str]]]:
     head, clients = free_port(), free_port()
     env = {**QUIET, **LOCKED}
     with ExitStack() as stack:
-        begin(
-            stack,
-            env,
-            "--head",
-            f"--port={head}",
-            "--num-cpus=0",
-            "--include-dashboard=false",
-            f"--ray-client-server-port={clients}",
-        )
+        ports = (f"--port={head}", f"--ray-client-server-port={clients}")
+        begin(stack, env, "--head", "--num-cpus=0", "--include-dashboard=false", *ports)
         until(lambda: answers(("127.0.0.1", head), greeted=True) and answers(("127.0.0.1", clients), greeted=True))
         begin(stack, env, f"--address=127.0.0.1:{head}", f"--num-cpus={CPUS}")
         yield head, clients, env
@@ -131,9 +121,8 @@ def begin(stack: ExitStack, env: dict[str, str], *options: str) -> None:
 @pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 def test_a_cluster_of_two_nodes(tmp_path: Path) -> None:
-    """By its address, and through its server of clients; and not with another token."""
     file = write(tmp_path)
-    here = json.loads(tide("simulate", file, "--json").stdout)
+    here = json_of(tide("simulate", file, "--json"))
     with cluster() as (head, clients, env):
         for address in (f"127.0.0.1:{head}", f"ray://127.0.0.1:{clients}"):
             ended = tide_process("simulate", file, *RAY, "--address", address, "--json", env=env, limit=LIMIT)
@@ -166,17 +155,8 @@ def test_a_bench_whose_ray_goes_away(place: Path) -> None:
 
 
 def test_a_cell_on_a_node_with_other_data(place: Path) -> None:
-    """It is not run: the result would be another's."""
-    common = Common(
-        data=place / "data",
-        digest="0" * 64,
-        name="../../data/000",
-        methods="tests.cli.gate:METHODS",
-        policy=DEFAULT_POLICY,
-        device="cpu",
-        keep_states=False,
-    )
-    ended = play("", common)
+    where = {"digest": "0" * 64, "name": "../../data/000", "methods": "tests.cli.gate:METHODS", "device": "cpu"}
+    ended = play("", Common(data=place / "data", policy=DEFAULT_POLICY, keep_states=False, **where))
     assert ended.code == ENDED_BADLY and not ended.files and "has other files on this node" in ended.log
 
 
@@ -194,8 +174,7 @@ def test_a_cell_on_a_node_with_other_data(place: Path) -> None:
     ],
 )
 def test_options_of_a_simulation_that_have_no_meaning(tmp_path: Path, options: tuple[object, ...], words: str) -> None:
-    ended = tide("simulate", write(tmp_path), *options)
-    assert ended.exit_code == REFUSED and words in ended.stderr
+    assert words in refusal_of(tide("simulate", write(tmp_path), *options))
 
 
 @pytest.mark.parametrize(
@@ -207,8 +186,7 @@ def test_options_of_a_simulation_that_have_no_meaning(tmp_path: Path, options: t
     ],
 )
 def test_options_of_a_bench_that_have_no_meaning(place: Path, options: tuple[object, ...], words: str) -> None:
-    ended = bench(grid(place, "gate"), *options)
-    assert ended.exit_code == REFUSED and words in ended.stderr and not results(place)
+    assert words in refusal_of(bench(grid(place, "gate"), *options)) and not results(place)
 
 
 def test_ray_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +197,6 @@ def test_ray_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ray_is_loaded_when_it_is_asked_for() -> None:
-    """Not by help, nor by a simulation in this process."""
     code = (
         "import sys, tideline.cli.app, tideline.experiments.simulation, tideline.bench.ray_cells; sys.exit('ray' in sys.modules)"
     )

@@ -1,4 +1,4 @@
-"""The report page: whole, safe to open, and the same for the same result."""
+"""The report page: whole, safe to open, and the same for the same result; each metric and figure has a line on what it says."""
 
 from __future__ import annotations
 
@@ -16,42 +16,34 @@ from tideline.core.algorithm import contract, resolve
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import to_json
 from tideline.report.page import write_all, write_report
+from tideline.report.tables.words import FIGURES, OWN, figure_line, metric_line
 
 
 def client(name: str, role: str, **changed: Any) -> dict[str, Any]:
-    """A site's line."""
     made = {"name": name, "domain": "usps", "role": role, "samples": 48, "accuracy": 0.5, "source_only": 0.25}
     return made | {"bytes_up": 1_700_000, "bytes_down": 256, "failures": []} | changed
 
 
 def result(clients: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
-    """A finished run's result."""
     fedavg = resolve(METHODS, "fedavg")
     clauses = to_json(contract(fedavg, fedavg.config()))
     made = {"name": "demo", "method": "fedavg", "seed": 0, "rounds": 2, "seconds": 3.0, "status": "completed", "cause": ""}
-    made |= {
-        "state_digest": "b3-" + "ab" * 32,
-        "fingerprint": "torch 2, 1 threads",
-        "clients": clients,
-        "contract": [*clauses, *clauses],
-    }
+    made |= {"state_digest": "b3-" + "ab" * 32, "fingerprint": "torch 2, 1 threads"}
+    made |= {"clients": clients, "contract": [*clauses, *clauses]}
     points = [{"client": c["name"], "round": r, "accuracy": 0.1 * r} for c in clients for r in (1, 2)]
     return made | {"curve": points} | changed
 
 
 def page(told: dict[str, Any], folder: Path) -> str:
-    """The report of a result."""
     write_report(told, folder / "report.html")
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
 def headings(text: str) -> list[str]:
-    """What a page's sections are."""
     return re.findall(r"<h2>(.+?)</h2>", text)
 
 
 def words(text: str) -> str:
-    """A page without its marks."""
     return re.sub(r"<[^>]+>", " ", text).replace("\u00a0", " ")
 
 
@@ -67,7 +59,6 @@ def test_a_page_says_what_was_done_with_single_sites(tmp_path: Path) -> None:
 
 
 def test_a_page_tells_the_notes_where_no_site_was_marked(tmp_path: Path) -> None:
-    """In the head: what features cost in privacy is of interest whoever was left out."""
     plain = result([client("anna", "source")], notes=["epsilon 296 <above>"], phases=[])
     assert "epsilon 296 &lt;above&gt;" in page(plain, tmp_path).split("<h2>")[0]
 
@@ -87,22 +78,8 @@ def test_a_page_says_what_happened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "unseen", "said"),
     [
-        (
-            3,
-            2,
-            (
-                "in-distribution (mean of 3 sites' own held-out rows): 71.5 %",
-                "out-of-distribution (mean of 2 unseen targets): 54.6 %",
-            ),
-        ),
-        (
-            1,
-            1,
-            (
-                "in-distribution (mean of 1 site's own held-out rows): 71.5 %",
-                "out-of-distribution (mean of 1 unseen target): 54.6 %",
-            ),
-        ),
+        (3, 2, ("(mean of 3 sites' own held-out rows): 71.5 %", "(mean of 2 unseen targets): 54.6 %")),
+        (1, 1, ("(mean of 1 site's own held-out rows): 71.5 %", "(mean of 1 unseen target): 54.6 %")),
     ],
 )
 def test_the_head_tells_how_it_generalizes(tmp_path: Path, own: int, unseen: int, said: tuple[str, ...]) -> None:
@@ -110,7 +87,7 @@ def test_the_head_tells_how_it_generalizes(tmp_path: Path, own: int, unseen: int
     means = {"id": {"accuracy": 0.7152, "sites": own}, "ood": {"accuracy": 0.5461, "sites": unseen}}
     plain = result([client("anna", "source"), client("bert", "target")])
     head = " ".join(words(page(plain | {"generalization": means}, tmp_path).split("<h2>")[0]).split())
-    assert all(each in head.replace(": ", ": ").replace(" %", " %") for each in said)
+    assert all(f"{kind}-distribution {end}" in head for kind, end in zip(("in", "out-of"), said, strict=True))
     for other in (plain, plain | {"generalization": None}):
         assert "distribution" not in page(other, tmp_path)
 
@@ -124,24 +101,17 @@ def test_a_page_is_the_same_twice_and_needs_no_network(tmp_path: Path) -> None:
 
 
 def test_texts_from_elsewhere_stay_texts(tmp_path: Path) -> None:
-    """Names and causes cannot become markup."""
     told = result([client("<b>anna", "target", domain="<i>")], cause="<script>", name="<u>", status="failed", curve=[])
     text = page(told, tmp_path)
     assert not re.search(r"<script|<u>|<b>anna|<i>", text)
     assert "No site could be scored" in text
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"accuracy": None}, "could not be scored"),
-        ({"source_only": None}, "are recognised."),
-        ({"source_only": 0.5}, "are recognised."),
-    ],
-)
-def test_a_target_that_has_less_to_tell(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
+def test_a_target_that_has_less_to_tell(tmp_path: Path) -> None:
     """Without a score, or without another model to compare with, the sentence ends early."""
-    assert words in page(result([client("bert", "target", **changed)]), tmp_path)
+    assert "could not be scored" in page(result([client("bert", "target", accuracy=None)]), tmp_path)
+    for other in (None, 0.5):
+        assert "are recognised." in page(result([client("bert", "target", source_only=other)]), tmp_path)
 
 
 def test_a_page_shows_all_that_a_run_told(tmp_path: Path) -> None:
@@ -181,7 +151,6 @@ def test_a_page_leaves_out_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_metrics_from_elsewhere_stay_texts(tmp_path: Path) -> None:
-    """Names of phases and metrics cannot become markup either."""
     known = told()
     odd = [
         {"client": "bert", "phase": "<u>", "round": r, "cursor": r, "metrics": {"<i>'": r, "<b>_1": 1.0, "<b>_2": 1.0}}
@@ -206,8 +175,7 @@ def test_everything_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "path"),
-    [("taken", "figures"), ("taken/below", "figures"), ("half", "report.html"), ("drawn", "figures")],
+    ("place", "path"), [("taken", "figures"), ("taken/below", "figures"), ("half", "report.html"), ("drawn", "figures")]
 )
 def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str, path: str) -> None:
     """What is in the way is told by its path, nothing is written, and there is no word of room."""
@@ -222,7 +190,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str, path: str) 
 
 
 def test_a_full_disk_wants_room(tmp_path: Path) -> None:
-    """Where nothing but room is missing, that is what is asked for."""
     (tmp_path / "result.json").symlink_to("/dev/full")
     with pytest.raises(ConfigRefused, match="No space left on device") as refused:
         write_all(told(), tmp_path)
@@ -233,3 +200,38 @@ def test_rows_that_are_not_in_the_result(tmp_path: Path) -> None:
     """A number that the result does not have is a dash: the site may have told it to the coordinator in a reply."""
     text = page(result([client("anna", "source", samples=None), client("bert", "target", samples=1234)]), tmp_path)
     assert "<td class='n'>–</td>" in text and "<td class='n'>1,234</td>" in text and "not told" not in text
+
+
+def test_metrics_of_methods_are_known(subtests: pytest.Subtests) -> None:
+    """A new metric needs a line."""
+    for name, _ in METHODS:
+        with subtests.test(name):
+            method = resolve(METHODS, name)
+            fields = {clause.field for clause in contract(method, method.config()) if clause.field.startswith("metrics.")}
+            assert [field for field in fields if metric_line(field.removeprefix("metrics.")) == OWN] == []
+
+
+def test_tables_of_methods_are_known() -> None:
+    folder = Path(__file__).parents[2] / "shared/tideline/algorithms"
+    named = {found for path in folder.rglob("*.py") for found in re.findall(r'"([^"\n{]+)": Table\(', path.read_text())}
+    named |= {found for path in folder.rglob("*.py") for found in re.findall(r'\w+\["([^"\n]+)"\] = ', path.read_text())}
+    assert len(named) > 8 and [each for each in named if " " in each and figure_line(each) == OWN] == []
+    assert metric_line("anything") == OWN and figure_line("anything") == OWN
+    assert all(line.endswith(".") and "\n" not in line for line in FIGURES.values())
+
+
+def test_every_figure_says_what_it_says(tmp_path: Path) -> None:
+    text = page(told(), tmp_path)
+    assert text.count("<figure>") == text.count("<figure><p class='says'>")
+    assert all(words(each).strip() for each in re.findall(r"<p class='says'>(.*?)</p>", text))
+    assert "What training makes small" in text and "accuracy_b</b>: Share of held-out rows" in text
+
+
+def test_marks_and_tables_have_a_line(tmp_path: Path) -> None:
+    table = {"rows": ["anna"], "columns": ["weight"]}
+    tables = [{"weight of each site": {**table, "values": [[0.5 * number]]}} for number in (1, 2, 3)]
+    closed = {"name": "train", "asked": 0, "marks": {"left out": ["anna"], "<u>": ["anna"]}}
+    rounds = [{**closed, "round": number, "tables": told} for number, told in enumerate(tables, 1)]
+    text = page(result([client("anna", "source")], phases=rounds), tmp_path)
+    assert "<b>left out</b>: its reply was not used" in text and "<b>&lt;u&gt;</b>" in text
+    assert "<p class='says'>How much each site&#x27;s knowledge counts" in text

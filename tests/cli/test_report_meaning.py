@@ -1,7 +1,8 @@
-"""What a report says first: what was trained, what it reached, whether adaptation paid; and what it does not draw."""
+"""What a report says first: what was trained, what it reached, whether adaptation paid, and how the baselines did."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
@@ -18,16 +19,15 @@ from tideline.report.charts import Band, Curves, accuracy_charts
 from tideline.report.figures import charts, png
 from tideline.report.meaning import gain, held_to, wilson
 from tideline.report.page import basis, pictured
+from tideline.report.tables.methods import lines, mean_gain, methods_table
 
 
 def score(value: float, rows: int) -> dict[str, Any]:
-    """A scoring's accuracy as a result has it."""
     of = wilson(value, rows)
     return {"accuracy": {"value": of.value, "low": of.low, "high": of.high, "rows": rows}}
 
 
 def head(made: dict[str, Any], folder: Path) -> str:
-    """The words above the first heading."""
     return " ".join(words(page(made, folder).split("<h2>")[0]).split())
 
 
@@ -72,7 +72,6 @@ def test_many_targets_are_counted(tmp_path: Path) -> None:
 
 
 def test_every_chart_has_n_and_a_unit(tmp_path: Path) -> None:
-    """A law over all charts of a result, drawn or in words."""
     for made in (told(), with_tables(**{WEIGHT: weights("ab", ab=1.0)})):
         text = page(made, tmp_path)
         for chart in charts(made):
@@ -121,7 +120,6 @@ def test_a_rehearsal_is_held_to_what_it_let_expect(found: float, where: str) -> 
 
 
 def test_peers_are_called_peers(tmp_path: Path) -> None:
-    """A run among peers has no sites with labels and no targets."""
     assert "trained in 2 rounds at 2 peers (anna, bert)." in head(result([client(n, "peer") for n in ("anna", "bert")]), tmp_path)
 
 
@@ -141,3 +139,64 @@ def test_what_a_rehearsal_expected_is_drawn_behind_the_curve(tmp_path: Path) -> 
     for names, given in ((["bert"], None), (["a", "b", "c", "d"], band)):
         (other,) = accuracy_charts(made(names, given))
         assert isinstance(other, Curves) and other.bands == ()
+
+
+TITLE = "The method and its baselines"
+
+
+def adapted(*targets: dict[str, Any], rows: int | None = 100, **more: Any) -> dict[str, Any]:
+    """A result of these targets, scored on so many rows each."""
+    scores = {each["name"]: score(each["accuracy"], rows) for each in targets if each["accuracy"] is not None} if rows else {}
+    return result([client("anna", "source"), *targets], **more) | {"scores": scores}
+
+
+def table(made: dict[str, Any], folder: Path) -> list[str]:
+    text = page(made, folder).partition(f"<h2>{TITLE}</h2>")[2].partition("</table>")[0].partition("</thead>")[2]
+    return [" ".join(words(each).split()) for each in text.split("</tr>") if each.strip()]
+
+
+def test_methods_are_listed_best_first(tmp_path: Path) -> None:
+    """This run, source-only, and whatever else its targets told; with intervals, and what they are above source-only."""
+    target = client("bert", "target", accuracy=0.6, source_only=0.4, metrics={"accuracy_alone": 0.7})
+    made = adapted(target)
+    assert headings(page(made, tmp_path))[0] == TITLE, "after what it means, before all else"
+    found = table(made, tmp_path)
+    assert [each.split(" ")[0] for each in found] == ["accuracy_alone", "fedavg,", "source-only:"]
+    own, gained = wilson(0.6, 100), gain(wilson(0.6, 100), wilson(0.4, 100))
+    assert f"60.0 % ({100 * own.low:.1f}–{100 * own.high:.1f})" in found[1]
+    assert f"+20.0 points ({100 * gained.low:+.1f} to {100 * gained.high:+.1f})" in found[1]
+    assert found[2].endswith("40.0 % –")
+
+
+def test_errors_of_several_targets_are_independent() -> None:
+    """The interval of a mean gain over four equal targets is half as wide as that of one."""
+    targets = [client(name, "target", accuracy=0.6, source_only=0.4) for name in ("b", "c", "d", "e")]
+    made: Any = adapted(*targets)
+    one, four = (mean_gain(made, targets[:n], [0.6] * n) for n in (1, 4))  # type: ignore[arg-type]
+    assert one is not None and four is not None
+    assert math.isclose(four.high - four.low, (one.high - one.low) / 2) and four.value == pytest.approx(one.value)
+
+
+def test_without_a_number_of_rows_there_is_no_interval(tmp_path: Path) -> None:
+    found = table(adapted(client("bert", "target", accuracy=0.6, source_only=0.4), rows=None), tmp_path)
+    assert found == ["fedavg, this run 60.0 % 60.0 % –", "source-only: labelled sites alone, not adapted 40.0 % 40.0 % –"]
+
+
+def test_without_a_baseline_there_is_no_table(tmp_path: Path) -> None:
+    """Nor of a run without targets; a metric that one of the targets lacks has no mean, and is left out."""
+    for made in (
+        adapted(client("bert", "target", accuracy=0.6, source_only=None)),
+        adapted(client("bert", "target", accuracy=None, source_only=0.4)),
+        adapted(),
+    ):
+        assert methods_table(made) == ""  # type: ignore[arg-type]
+    some = [client("b", "target", metrics={"accuracy_alone": 0.7}), client("c", "target")]
+    assert {line.metric for line in lines(adapted(*some), some)} == {"accuracy", "source_only"}  # type: ignore[arg-type]
+
+
+def test_many_targets_are_a_mean(tmp_path: Path) -> None:
+    """Names become no markup, and of fifty targets there are no fifty columns."""
+    many = [client(f"<b{i}>", "target", accuracy=0.6, source_only=0.4) for i in range(50)]
+    assert all(each.count("%") == 1 for each in table(adapted(*many), tmp_path))
+    text = page(adapted(*many[:2], method="<i>"), tmp_path)
+    assert "<b0>" not in text and "<i>, this run" not in text

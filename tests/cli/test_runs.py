@@ -1,10 +1,12 @@
-"""Commands against a coordinator behind its real door."""
+"""Commands about runs against a coordinator behind its real door, and the export of any state."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,17 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
+from tests.cli.world import EXPERIMENT, KEY, LARGE_WORLD, Coordinator, json_of, output_of, refusal_of, tide
 from tests.enrolling import enrol
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
+from tideline.archive.errors import Malformed, PartMismatch
+from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode
+from tideline.archive.writer import encode
+from tideline.client.export import OpenPart, export
+from tideline.core.record import Weights, field, record
+from tideline.core.run import Digest
 from tideline.core.tokens import read_token
 from tideline.engine.coordinator.result import result_of
 
@@ -34,12 +42,11 @@ def test_start_list_show_cancel(there: Coordinator, file: Path) -> None:
     started = tide("run", "start", file, "--home", there.home, "--set", "config.rounds=3")
     run = started.stdout.split()[1].rstrip(".")
     assert started.exit_code == 0 and f"tideline run watch {run}" in started.stdout
-    (listed,) = json.loads(tide("run", "list", "--home", there.home, "--json").stdout)
+    (listed,) = json_of(tide("run", "list", "--home", there.home, "--json"))
     assert (listed["id"], listed["status"], listed["of"]) == (run, "waiting", 6)
     assert run in tide("run", "list", "--home", there.home).stdout
-    shown = tide("run", "show", run, "--home", there.home)
-    assert shown.exit_code == 0 and "waiting for 2 of 2 sites (anna, bert)" in shown.stdout
-    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    assert "waiting for 2 of 2 sites (anna, bert)" in output_of(tide("run", "show", run, "--home", there.home))
+    result = json_of(tide("run", "show", run, "--home", there.home, "--json"))
     assert result["config"]["rounds"] == 3
     assert tide("run", "cancel", run, "--home", there.home).stdout == f"Run {run} is cancelled\n"
     again = tide("run", "cancel", run, "--home", there.home, "--json")
@@ -49,31 +56,22 @@ def test_start_list_show_cancel(there: Coordinator, file: Path) -> None:
 
 
 def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
-    """`run show --json` is the engine's result and how far the plan is."""
+    """`run show --json` is the engine's result and how far the plan is; --history adds every metric, and no word to the table."""
     run = there.complete()
-    shown = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
-    told = json.loads(json.dumps(result_of(there.federation.journal, run, there.federation.clock.now())))
-    assert {k: v for k, v in shown.items() if k not in ("plan_length", "cursor", "project")} == told
-    assert shown["project"] == "default"
-    words = tide("run", "show", run, "--home", there.home).stdout
-    assert all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only"))
-
-
-@pytest.mark.nightly(job="services")
-def test_a_run_is_shown_with_its_history(there: Coordinator) -> None:
-    """`--history` adds every metric to the JSON, as the engine tells it; the table is the same."""
-    run = there.complete()
-    shown = json.loads(tide("run", "show", run, "--history", "--home", there.home, "--json").stdout)
-    told = result_of(there.federation.journal, run, there.federation.clock.now(), history=True)
-    assert shown["history"] == told["history"] and len(told["history"]) == 6
-    plain, more = (tide("run", "show", run, "--home", there.home, *extra).stdout for extra in ([], ["--history"]))
-    assert plain == more
+    shown, more = (json_of(tide("run", "show", run, "--home", there.home, "--json", *h)) for h in ([], ["--history"]))
+    told = json.loads(json.dumps(result_of(there.federation.journal, run, there.federation.clock.now(), history=True)))
+    assert {k: v for k, v in more.items() if k not in ("plan_length", "cursor", "project")} == told
+    assert shown == {**more, "history": shown["history"]} and len(more["history"]) == 6 and more["project"] == "default"
+    words, same = (tide("run", "show", run, "--home", there.home, *h).stdout for h in ([], ["--history"]))
+    assert (
+        all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only")) and words == same
+    )
 
 
 def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is told, in words and as JSON; the folder is named after the run unless it is given."""
     run = there.complete()
-    made = json.loads(tide("run", "report", run, "--out", tmp_path / "a" / "b", "--home", there.home, "--json").stdout)
+    made = json_of(tide("run", "report", run, "--out", tmp_path / "a" / "b", "--home", there.home, "--json"))
     assert json.loads(Path(made["result"]).read_text())["history"][0]["phase"] == "train"
     assert "Accuracies side by side" in Path(made["report"]).read_text()
     matrices = [f"score-confusion-of-{whose}-round-2" for whose in ("anna", "bert", "all-sites")]
@@ -82,12 +80,11 @@ def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: p
     assert [Path(each).name for each in made["figures"]] == names
     assert all(Path(each).parent == tmp_path / "a" / "b" / "figures" and Path(each).stat().st_size for each in made["figures"])
     monkeypatch.chdir(tmp_path)
-    told = tide("run", "report", run, "--home", there.home)
-    assert told.exit_code == 0
+    told = output_of(tide("run", "report", run, "--home", there.home))
     folder = Path(f"report-{run}")
     lines = [["result", str(folder / "result.json")], ["report", str(folder / "report.html")]]
     lines += [["figure", str(folder / "figures" / name)] for name in names]
-    assert [line.split() for line in told.stdout.splitlines()] == lines
+    assert [line.split() for line in told.splitlines()] == lines
 
 
 def test_an_unknown_run_is_looked_for_in_the_list(there: Coordinator) -> None:
@@ -100,17 +97,9 @@ def test_an_unknown_run_is_looked_for_in_the_list(there: Coordinator) -> None:
     assert f"did you mean {run}?" in tide("run", "show", f"{run}x", "--home", there.home).stderr
 
 
-def test_a_watch_begins_with_an_answer(tmp_path: Path) -> None:
-    """A coordinator that is not there when a watch begins is told at once."""
-    (tmp_path / "coordinator.json").write_text('{"grpc": "127.0.0.1:1", "http": "http://127.0.0.1:1", "pid": 1}')
-    ended = tide("run", "watch", "any", "--home", tmp_path)
-    assert ended.exit_code == 3 and "No coordinator answers" in ended.stderr
-
-
 def test_a_report_of_an_open_run(there: Coordinator, tmp_path: Path) -> None:
-    """As much as there is of it."""
     run = there.start()
-    made = json.loads(tide("run", "report", run, "--out", tmp_path / "a", "--home", there.home, "--json").stdout)
+    made = json_of(tide("run", "report", run, "--out", tmp_path / "a", "--home", there.home, "--json"))
     assert made["figures"] == [] and "waiting" in Path(made["report"]).read_text()
 
 
@@ -202,11 +191,11 @@ def test_what_the_coordinator_refuses_is_told_with_its_line(
 
 def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
     """The file opens with safetensors and holds the final state, parts and root alike, bit for bit."""
-    run = there.complete()
+    run = there.complete(world=LARGE_WORLD)
     out = tmp_path / "state.safetensors"
     files = there.federation.journal.rounds(run)[-1].state
     assert len(files) == 2, "the model has a part"
-    told = json.loads(tide("run", "export", run, "--state", "--out", out, "--home", there.home, "--json").stdout)
+    told = json_of(tide("run", "export", run, "--state", "--out", out, "--home", there.home, "--json"))
     assert (told["tensors"], told["state_digest"]) == (4, files[0][0])
     state = decode(State, files[0][0], there.federation.parts)
     read = load_file(out)
@@ -235,7 +224,7 @@ def test_export_of_what_is_not_there(there: Coordinator, tmp_path: Path) -> None
 
 def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
     """A part whose bytes are not those of its digest ends the export with code 4 and leaves no file."""
-    run = there.complete()
+    run = there.complete(world=LARGE_WORLD)
     part = there.federation.journal.rounds(run)[-1].state[1][0]
     held = there.federation.parts._held
     content = held[part] if isinstance(held[part], bytes) else held[part].content()
@@ -255,15 +244,13 @@ def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
     client = enrol(there.federation.run_service, made["token"], "carl", ("peer",))
     assert client.labels == {"site": "c", "gpu": "1"}
     assert made["expires"] == pytest.approx(1800 + there.federation.clock.now())
-    taken = tide("invite", "--name", "carl", "--home", there.home)
-    assert taken.exit_code == 2 and "enrolled already" in taken.stderr
+    assert "enrolled already" in refusal_of(tide("invite", "--name", "carl", "--home", there.home))
     assert made["token"] not in tide("invite", "--name", "dora", "--home", there.home).stdout
 
 
 def test_an_invitation_names_the_addresses_that_were_given(there: Coordinator) -> None:
-    """Each of them, in their order; one that is none is said before there is a token."""
     given = ("--address", "https://tideline.example.org", "--address", "10.0.0.7:7800")
-    made = json.loads(tide("invite", "--name", "erna", *given, "--home", there.home, "--json").stdout)
+    made = json_of(tide("invite", "--name", "erna", *given, "--home", there.home, "--json"))
     assert read_token(made["token"]).addresses == ("https://tideline.example.org", "10.0.0.7:7800")
     refused = tide("invite", "--name", "fred", "--address", "tideline.example.org", "--home", there.home)
     assert refused.exit_code == 2 and "'tideline.example.org' is no address" in refused.stderr
@@ -276,7 +263,7 @@ def test_an_invitation_is_written_to_a_file(there: Coordinator, tmp_path: Path) 
     token = file.read_text().strip()
     assert read_token(token).addresses == ("127.0.0.1:7",) and file.stat().st_mode & 0o777 == 0o600
     assert told.exit_code == 0 and token not in told.output and "--token-file" in told.stdout
-    made = json.loads(tide("invite", "--name", "dora", "--home", there.home, "--out", file, "--json").stdout)
+    made = json_of(tide("invite", "--name", "dora", "--home", there.home, "--out", file, "--json"))
     assert made["token_file"] == str(file) and "token" not in made and file.read_text().strip() != token
     refused = tide("invite", "--name", "emil", "--home", there.home, "--out", tmp_path / "nowhere" / "token")
     assert refused.exit_code == 2 and "cannot be written" in refused.stderr and "--out" in refused.stderr
@@ -285,8 +272,7 @@ def test_an_invitation_is_written_to_a_file(there: Coordinator, tmp_path: Path) 
 @pytest.mark.parametrize(("option", "value"), [("--ttl", "soon"), ("--ttl", "1w"), ("--labels", "a"), ("--labels", "=b")])
 def test_an_invitation_with_odd_words_is_refused(there: Coordinator, option: str, value: str) -> None:
     """Lifetimes and labels that cannot be read are refused before anything is asked."""
-    told = tide("invite", "--name", "carl", option, value, "--home", there.home)
-    assert told.exit_code == 2 and f"{option} is '{value}'" in told.stderr
+    assert f"{option} is '{value}'" in refusal_of(tide("invite", "--name", "carl", option, value, "--home", there.home))
 
 
 def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path) -> None:
@@ -298,9 +284,8 @@ def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path
     unread = tide("run", "list", env=env | {"TIDELINE_CA": str(tmp_path / "none.pem")})
     assert unread.exit_code == 2 and "none.pem cannot be used" in unread.stderr and "TIDELINE_CA" in unread.stderr
     for wrong in (["--api-key", "wrong"], []):
-        refused = tide("run", "list", "--url", there.url, *wrong, "--home", there.home if wrong else tmp_path)
-        assert refused.exit_code == 2
-        assert "API key is missing or wrong" in refused.stderr and "TIDELINE_API_KEY" in refused.stderr
+        refused = refusal_of(tide("run", "list", "--url", there.url, *wrong, "--home", there.home if wrong else tmp_path))
+        assert "API key is missing or wrong" in refused and "TIDELINE_API_KEY" in refused
 
 
 def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
@@ -310,20 +295,13 @@ def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
     default = Path.home() / ".tideline" / "coordinator"
     default.parent.mkdir()
     default.symlink_to(there.home)
-    sent = [
-        Client.of(door)._http.headers.get("authorization")
-        for door in (
-            Endpoint(),
-            Endpoint(url=there.url),
-            Endpoint(url="https://elsewhere.example"),
-            Endpoint(url="https://a.b", home=default),
-        )
-    ]
+    elsewhere = (Endpoint(url="https://elsewhere.example"), Endpoint(url="https://a.b", home=default))
+    doors = (Endpoint(), Endpoint(url=there.url), *elsewhere)
+    sent = [Client.of(door)._http.headers.get("authorization") for door in doors]
     assert sent == [f"Bearer {KEY}", f"Bearer {KEY}", None, f"Bearer {KEY}"]
 
 
 def test_names_from_elsewhere_do_not_steer_the_terminal(there: Coordinator) -> None:
-    """A run's name with markup and escapes is printed as text."""
     run = there.start(name="[red]\x1b[2Jhello")
     for words in (tide("run", "list", "--home", there.home).stdout, tide("run", "show", run, "--home", there.home).stdout):
         assert "\x1b" not in words
@@ -331,7 +309,72 @@ def test_names_from_elsewhere_do_not_steer_the_terminal(there: Coordinator) -> N
 
 
 def test_an_id_with_odd_characters_is_no_other_address(there: Coordinator) -> None:
-    """An id is never taken for a path of the door."""
     told = tide("run", "show", "../clients", "--home", there.home)
     assert told.exit_code in (2, 4) and told.stdout == ""
     assert there.federation.journal.run_ids() == ()
+
+
+@record
+class Inner:
+    """What a state may hold."""
+
+    rate: float = field(doc="a number")
+    large: torch.Tensor = field("...", doc="a tensor")
+
+
+@record
+class Everything:
+    """Every sort of value that a state may have."""
+
+    model: Weights = field(doc="weights")
+    clouds: tuple[Inner, ...] = field(doc="records in a row")
+    maybe: torch.Tensor | None = field("...", doc="or none")
+    by_site: dict[str, int] = field(doc="numbers")
+
+
+def state() -> Everything:
+    """A state with tensors in its root and tensors in parts, of several types, one of them empty and one twice."""
+    big = torch.arange(300_000, dtype=torch.float32).reshape(300, 1000)
+    weights = {"conv.weight": big, "same": big, "half": torch.ones(3, dtype=torch.bfloat16)}
+    weights |= {"flag": torch.tensor([True, False]), "none": torch.zeros(0, 4), "count": torch.tensor(7)}
+    return Everything(weights, (Inner(0.5, big * 2), Inner(1.5, torch.ones(2))), None, {"a": 1})
+
+
+def opener(parts: MemoryParts, instead: dict[Digest, bytes]) -> OpenPart:
+    """Parts as they are, or something in their place."""
+
+    @contextlib.contextmanager
+    def opened(digest: Digest, size: int) -> Iterator[memoryview]:
+        yield memoryview(instead[digest]) if digest in instead else parts.view(digest)
+
+    return opened
+
+
+def test_the_file_equals_the_state(tmp_path: Path) -> None:
+    """Every tensor is found by its path with equal bytes; the other values are kept in the file's own words."""
+    parts, out = MemoryParts(), tmp_path / "a.safetensors"
+    message = encode(state(), parts)
+    assert len(message.files) == 3
+    made = export(opener(parts, {}), message.digest, message.files[0][1], out)
+    read = load_file(out)
+    expected = {f"model/{name}": tensor for name, tensor in state().model.items()}
+    expected |= {f"clouds/{i}/large": inner.large for i, inner in enumerate(state().clouds)}
+    assert read.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert read[name].dtype == tensor.dtype and torch.equal(read[name], tensor), name
+    assert made["values"] == {"clouds/0/rate": 0.5, "clouds/1/rate": 1.5, "maybe": None, "by_site/a": 1}
+
+
+def test_a_part_that_is_another_tensor_is_refused(tmp_path: Path) -> None:
+    """A part of another shape, a root without a record, and no archive at all leave no file."""
+    parts, out = MemoryParts(), tmp_path / "a.safetensors"
+    message = encode(state(), parts)
+    (first, _), (second, _) = message.files[1:]
+    other = encode(Everything({"w": torch.ones(600, 600)}, (), None, {}), parts).files[1][0]
+    swapped = opener(parts, {first: bytes(parts.view(other))})
+    with pytest.raises(PartMismatch):
+        export(swapped, message.digest, 0, out)
+    for root in (second, parts.put([b"12345678"])):
+        with pytest.raises(Malformed):
+            export(opener(parts, {}), root, 0, out)
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,12 @@
-"""A coordinator and agents as processes, by their commands alone."""
+"""A coordinator and agents as processes, by their commands alone, and how often their logs say one thing."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -13,13 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
-from tests.cli.world import tide, tide_process
-from tideline.cli.serving import agent_command, host_name, read_labels, read_seconds
+from tests.cli.world import json_of, refusal_of, tide, tide_process
+from tideline.cli.serving import AGENT_OPTIONS, agent_command, agent_settings, host_name, read_labels, read_seconds
+from tideline.cli.throttle import LEFT_OUT, Throttle
+from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.idempotency import Identity
 
 pytestmark = pytest.mark.processes
+LIMIT = 120.0  # seconds; a loaded machine takes ten to start a process
 
 
 @contextlib.contextmanager
@@ -31,7 +37,7 @@ def serving(log: Path, *args: object) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0, log.read_text()
+            assert process.wait(LIMIT) == 0, log.read_text()
         finally:
             process.kill()
             process.wait()
@@ -42,12 +48,12 @@ def test_a_federation_by_its_commands(tmp_path: Path, data: dict[str, Path]) -> 
     home, started = tmp_path / "home", time.monotonic()
     with serving(tmp_path / "c.log", "coordinator", "--home", home, "--grpc-port", 0, "--http-port", 0):
         while not (home / "coordinator.json").exists():
-            assert time.monotonic() - started < 30, (tmp_path / "c.log").read_text()
+            assert time.monotonic() - started < LIMIT, (tmp_path / "c.log").read_text()
             time.sleep(0.05)
         with contextlib.ExitStack() as agents:
             for name, role in (("anna", "source"), ("bert", "target")):
-                made = json.loads(tide("invite", "--name", name, "--home", home, "--json").stdout)
-                words = made["command"].replace("DIR", str(data[name])).replace("source", role).split()
+                made = json_of(tide("invite", "--name", name, "--home", home, "--json"))
+                words = [{"DIR": data[name], "source": role}.get(word, word) for word in made["command"].split()]
                 agents.enter_context(serving(tmp_path / f"{name}.log", *words[1:], "--home", tmp_path / name, "--device", "cpu"))
             path = tmp_path / "e.yaml"
             path.write_text("method: fedavg\npreset: tiny\nworld: {model: mlp}\nroster:\n  anna: source\n  bert: target\n")
@@ -56,7 +62,7 @@ def test_a_federation_by_its_commands(tmp_path: Path, data: dict[str, Path]) -> 
             result = json.loads(ended.stdout)
             assert "score 2: 2 replies, accuracy " in ended.stderr
             out = tmp_path / "state.safetensors"
-            told = json.loads(tide("run", "export", result["run"], "--out", out, "--home", home, "--json").stdout)
+            told = json_of(tide("run", "export", result["run"], "--out", out, "--home", home, "--json"))
             assert told["state_digest"] == result["state_digest"] and out.exists()
     lines = [json.loads(line) for line in (tmp_path / "c.log").read_text().splitlines()]
     assert {"coordinator_ready", "coordinator_stopping"} <= {line["event"] for line in lines}
@@ -72,14 +78,12 @@ def test_an_agent_without_a_coordinator_gives_up(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """Missing, or no text: which file, and how one is made."""
     args = ["--data", tmp_path, "--role", "peer", "--name", "x", "--home", tmp_path / "home", "--token-file", tmp_path / "token"]
     for spoilt in (False, True):
         if spoilt:
             (tmp_path / "token").write_bytes(b"\xff\xfe")
-        ended = tide("agent", *args)
-        assert ended.exit_code == 2, ended.stderr
-        assert "--token-file is" in ended.stderr and "tideline invite --out FILE" in ended.stderr
+        ended = refusal_of(tide("agent", *args))
+        assert "--token-file is" in ended and "tideline invite --out FILE" in ended
 
 
 def test_words_of_an_invitation() -> None:
@@ -95,7 +99,42 @@ def test_words_of_an_invitation() -> None:
 
 
 def test_the_hosts_name_can_name_a_client() -> None:
-    """An agent's default name is one that a coordinator takes."""
     from tideline.engine.coordinator.run_service import check_client_name
 
     check_client_name(host_name(), empty=False)
+
+
+def test_how_many_threads_read_rows_at_a_site(tmp_path: Path) -> None:
+    options = {option.name: None if option.default is option.empty else option.default for option in AGENT_OPTIONS}
+    options |= {"data": tmp_path, "role": ["source"], "name": "anna", "token": ""}
+    for workers in (None, 0, 1, 64):
+        assert agent_settings({**options, "workers": workers}).workers == workers
+    for workers in (-1, 65):
+        with pytest.raises(ConfigRefused, match="workers"):
+            agent_settings({**options, "workers": workers})
+
+
+def test_lines_of_one_cause_are_bounded_and_counted() -> None:
+    reported: queue.Queue[tuple[str, int]] = queue.Queue()
+    throttle = Throttle(lambda cause, count: reported.put((cause, count)), most=3, seconds=0.5)
+    assert [throttle.admits("a") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert throttle.admits("b")
+    assert reported.get(timeout=60) == ("a", 2)
+    assert throttle.admits("a") and reported.empty()
+
+
+def test_only_what_is_serious_is_bounded() -> None:
+    throttle = Throttle(lambda cause, count: None, most=1, seconds=600)
+    for _ in range(3):
+        assert throttle(None, "info", {"event": "x"}) == {"event": "x"}
+        assert throttle(None, "warning", {"event": LEFT_OUT}) == {"event": LEFT_OUT}
+    throttle(None, "warning", {"event": "x"})
+    with pytest.raises(structlog.DropEvent):
+        throttle(None, "error", {"event": "x"})
+
+
+def test_what_libraries_log_is_bounded_too() -> None:
+    throttle = Throttle(lambda cause, count: None, most=1, seconds=600)
+    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of system resource", (), None)
+    other = logging.LogRecord("grpc", logging.ERROR, "", 0, "socket.accept() out of system resource", (), None)
+    assert [throttle.filter(record), throttle.filter(record), throttle.filter(other)] == [True, False, True]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.world import KEY, Coordinator, tide
+from tests.cli.world import KEY, Coordinator, assert_refuses, refusal_of, tide
 from tests.oidc.provider import CLIENT, FAULTS, HOUR, SECRET, Provider
 from tideline.client.logins import Login, file_of_logins, logins, save
 from tideline.client.sign_in import MARGIN_SECONDS, Device, Renewal, Way, log_in
@@ -43,7 +43,6 @@ def there(tmp_path: Path, data: dict[str, Path], provider: Provider) -> Iterator
 
 
 def extend(made: Coordinator, provider: Provider, **settings: Any) -> None:
-    """Let users of a provider in."""
     grants = ("cardio-ops=operator", "admins=admin", "both=viewer:retina", "both=operator:default")
     given = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_grant": grants} | settings
     options = options_of(CoordinatorSettings(**given))
@@ -54,7 +53,6 @@ def extend(made: Coordinator, provider: Provider, **settings: Any) -> None:
 
 
 def way(provider: Provider, token: str = "id_token") -> Way:
-    """What a coordinator would show."""
     return Way(provider.issuer, CLIENT, "openid profile", token)
 
 
@@ -65,17 +63,14 @@ class Waiting:
         self.at, self.pauses = 0.0, list[float]()
 
     def pause(self, seconds: float) -> None:
-        """Let so many seconds go by."""
         self.at += seconds
         self.pauses.append(seconds)
 
     def now(self) -> float:
-        """Seconds since the beginning."""
         return self.at
 
 
 def signed_in(provider: Provider, waiting: Waiting, token: str = "id_token") -> tuple[Login, list[Device]]:
-    """A login, and what was shown."""
     shown: list[Device] = []
     return log_in(way(provider, token), None, shown.append, waiting.pause, waiting.now), shown
 
@@ -90,14 +85,12 @@ def test_login_and_logout(there: Coordinator, provider: Provider) -> None:
     assert stat.S_IMODE(file_of_logins().stat().st_mode) == 0o600
     assert saved.key not in told.output and saved.refresh not in told.output and saved.refresh
     assert tide("run", "list", "--url", there.url).exit_code == 0
-    denied = tide("keys", "list", "--url", there.url)
-    assert denied.exit_code == 2 and "is an operator; listing the keys needs admin" in denied.stderr
+    assert "is an operator; listing the keys needs admin" in refusal_of(tide("keys", "list", "--url", there.url))
     assert tide("logout", "--url", there.url).exit_code == 0
     assert provider.revoked == [saved.refresh] and logins() == {}
 
 
 def test_json_shows_no_token(there: Coordinator) -> None:
-    """The code is on stderr, so that stdout can be read."""
     told = tide("login", "--oidc", "--url", there.url, "--json")
     saved, shown = logins()[there.url], json.loads(told.stdout.splitlines()[-1])
     assert shown["role"] == "operator" and shown["issuer"] == saved.issuer
@@ -105,45 +98,36 @@ def test_json_shows_no_token(there: Coordinator) -> None:
 
 
 def test_several_projects(there: Coordinator, provider: Provider) -> None:
-    """What a user may do where is said, and how one is named."""
     provider.user["groups"] = ["both"]
     assert tide("projects", "add", "retina", "--url", there.url, "--api-key", KEY).exit_code == 0
     told = tide("login", "--oidc", "--url", there.url)
     assert "operator in default, viewer in retina: name the project" in told.stdout
-    refused = tide("run", "list", "--url", there.url)
-    assert refused.exit_code == 2 and "--project" in refused.stderr
+    assert "--project" in refusal_of(tide("run", "list", "--url", there.url))
     assert tide("run", "list", "--url", there.url, "--project", "retina").exit_code == 0
 
 
 def test_without_a_role_nothing_is_saved(there: Coordinator, provider: Provider) -> None:
-    """The claim that was looked at is named."""
     provider.user["groups"] = ["nurses"]
-    told = tide("login", "--oidc", "--url", there.url)
-    assert told.exit_code == 2 and "'nurses'" in told.stderr and not file_of_logins().exists()
+    assert "'nurses'" in refusal_of(tide("login", "--oidc", "--url", there.url)) and not file_of_logins().exists()
 
 
 def test_where_there_is_no_way(tmp_path: Path, data: dict[str, Path], provider: Provider) -> None:
     """Without a provider, and without a public client; a key is named as the other way."""
     plain = Coordinator(tmp_path / "home", data)
     with plain.open():
-        told = tide("login", "--oidc", "--url", plain.url)
-        assert told.exit_code == 2 and "do not sign in with a provider" in told.stderr
+        assert "do not sign in with a provider" in refusal_of(tide("login", "--oidc", "--url", plain.url))
     extend(plain, provider, oidc_client_secret=SECRET)
     with plain.open():
-        told = tide("login", "--oidc", "--url", plain.url)
-        assert told.exit_code == 2 and "no public client" in told.stderr and "--oidc-cli-client-id" in told.stderr
+        assert_refuses(tide("login", "--oidc", "--url", plain.url), "no public client", "--oidc-cli-client-id")
 
 
 def test_sessions_of_browsers(there: Coordinator) -> None:
-    """None is there; one that is not is not found."""
     listed = tide("sessions", "list", "--url", there.url, "--api-key", KEY, "--json")
     assert json.loads(listed.stdout) == []
-    gone = tide("sessions", "revoke", "0123456789abcdef", "--url", there.url, "--api-key", KEY)
-    assert gone.exit_code == 2 and "tideline sessions list" in gone.stderr
+    assert_refuses(tide("sessions", "revoke", "0123456789abcdef", "--url", there.url, "--api-key", KEY), "tideline sessions list")
 
 
 def test_the_provider_is_asked_as_often_as_it_says(provider: Provider) -> None:
-    """Once it says slower, slower; the user may take his time."""
     provider.interval, waiting = 5, Waiting()
     provider.refusals = ["authorization_pending", "slow_down", "authorization_pending"]
     login, (device,) = signed_in(provider, waiting)
@@ -152,7 +136,6 @@ def test_the_provider_is_asked_as_often_as_it_says(provider: Provider) -> None:
 
 
 def test_a_provider_that_is_away_meanwhile(provider: Provider) -> None:
-    """Is asked again, less often; and not for ever."""
     provider.interval, waiting = 5, Waiting()
     provider.fault["/token"] = FAULTS["cut"]
     with pytest.raises(IdentityRefused, match="Nobody agreed"):
@@ -172,7 +155,6 @@ def test_a_user_who_refuses(provider: Provider, word: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/device"])
 def test_a_provider_that_fails(provider: Provider, path: str, fault: str) -> None:
-    """Is named, with what to do."""
     provider.fault[path] = FAULTS[fault]
     with pytest.raises(FederationError) as told:
         signed_in(provider, Waiting())
@@ -180,7 +162,6 @@ def test_a_provider_that_fails(provider: Provider, path: str, fault: str) -> Non
 
 
 def test_a_provider_without_device_codes(provider: Provider) -> None:
-    """Says what to switch on."""
     provider.without = {"device_authorization_endpoint"}
     with pytest.raises(Unreachable, match="no device_authorization_endpoint"):
         signed_in(provider, Waiting())
@@ -188,21 +169,18 @@ def test_a_provider_without_device_codes(provider: Provider) -> None:
 
 @pytest.mark.parametrize("issuer", ["http://idp.example", "ftp://x", "x", "https://u:p@h", "https://h?x=1"])
 def test_a_coordinator_names_no_provider_without_tls(issuer: str) -> None:
-    """Whatever it says."""
     shown = {"provider": {"issuer": issuer, "client": "x", "scopes": "openid", "token": "id_token"}}
     with pytest.raises(ConfigRefused):
         Way.of(shown, "http://127.0.0.1:1")
 
 
 def test_access_tokens_where_those_are_asked_for(provider: Provider) -> None:
-    """As the coordinator says."""
     login, _ = signed_in(provider, Waiting(), "access_token")
     ours, _ = signed_in(provider, Waiting())
     assert login.token == "access_token" and login.key.split(".")[1] != ours.key.split(".")[1]
 
 
 def test_a_token_is_renewed_before_it_ends(there: Coordinator, provider: Provider) -> None:
-    """By the command that needs it; what renews it is changed with it, and used once."""
     tide("login", "--oidc", "--url", there.url)
     first = logins()[there.url]
     save(there.url, replace(first, expires=str(time.time() + MARGIN_SECONDS - 1)))
@@ -214,7 +192,6 @@ def test_a_token_is_renewed_before_it_ends(there: Coordinator, provider: Provide
 
 
 def test_of_several_commands_one_renews(there: Coordinator, provider: Provider) -> None:
-    """The others use what it got: a refresh token is good once."""
     tide("login", "--oidc", "--url", there.url)
     save(there.url, replace(logins()[there.url], expires="5"))
     before, found = provider.asked["/token"], list[str]()
@@ -234,8 +211,7 @@ def test_a_token_that_cannot_be_renewed(there: Coordinator, provider: Provider) 
     save(there.url, replace(logins()[there.url], expires=str(time.time() + MARGIN_SECONDS / 2)))
     assert tide("run", "list", "--url", there.url).exit_code == 0
     save(there.url, replace(logins()[there.url], expires="5"))
-    over = tide("run", "list", "--url", there.url)
-    assert over.exit_code == 2 and "tideline login --oidc" in over.stderr and "invalid_grant" in over.stderr
+    assert_refuses(tide("run", "list", "--url", there.url), "tideline login --oidc", "invalid_grant")
     provider.fault["/token"] = FAULTS["cut"]
     assert tide("run", "list", "--url", there.url).exit_code == 3
     save(there.url, replace(logins()[there.url], refresh=""))

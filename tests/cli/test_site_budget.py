@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.cli.world import assert_refuses, json_of, output_of, tide
 from tests.site.page.test_http import entered
 from tests.site.test_budget import LIMIT, ONE, PLAN, TRAIN, charged, reserved
-from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import BudgetExceeded
 from tideline.core.run import RunId
@@ -30,7 +29,7 @@ POLICY = "[privacy]\nepsilon = 4.0\ndelta = 1e-5\n[projects.cardio.privacy]\neps
 
 
 def site(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, ["site", *map(str, args)], env={"COLUMNS": "200"})
+    return tide("site", *args, env={"COLUMNS": "200"})
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def budgets(home: Path) -> list[dict[str, Any]]:
-    return list(json.loads(site("budget", "--home", home, "--json").stdout)["budgets"])
+    return list(json_of(site("budget", "--home", home, "--json"))["budgets"])
 
 
 def test_what_is_spent_reserved_and_left(home: Path) -> None:
@@ -59,19 +58,11 @@ def test_what_is_spent_reserved_and_left(home: Path) -> None:
     both = by_distributions(PLAN, 1e-5)
     assert most["spent"] + most["reserved"] == pytest.approx(both) and most["left"] == pytest.approx(4.0 - both)
     assert own["epsilon"] == 1.0 and own["left"] == 0.0
-    shown = site("budget", "--home", home)
-    assert shown.exit_code == DONE
-    for words in (
-        "population",
-        "rows",
-        f"{4.0 - both - 0.0005:.3f}",
-        ONE,
-        "spent alone",
-        "the policy",
-        "Charged to no budget: 1 run",
-    ):
-        assert words in " ".join(shown.output.split()), shown.output
-    assert json.loads(site("budget", "--home", home, "--json").stdout)["uncharged"] == 1
+    shown = " ".join(output_of(site("budget", "--home", home)).split())
+    for words in ("population", "rows", f"{4.0 - both - 0.0005:.3f}", ONE, "spent alone", "the policy"):
+        assert words in shown
+    assert "Charged to no budget: 1 run" in shown
+    assert json_of(site("budget", "--home", home, "--json"))["uncharged"] == 1
 
 
 def test_a_home_without_a_budget(tmp_path: Path) -> None:
@@ -81,7 +72,6 @@ def test_a_home_without_a_budget(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_is_gone_leaves_what_was_spent(home: Path) -> None:
-    """Whoever takes the section out of the policy sees still what it came to."""
     obey(home, None, "")
     (found,) = budgets(home)
     assert found["epsilon"] is None and found["left"] is None and found["spent"] > 0
@@ -91,7 +81,7 @@ def test_what_an_owner_states(home: Path) -> None:
     """It adds up with what the ledger tells, asks first, and is taken back by another word."""
     before = budgets(home)[0]
     assert site("spent", "1.5", "1e-6", "--home", home, "--json").exit_code == REFUSED
-    assert CliRunner().invoke(app, ["site", "spent", "1.5", "1e-6", "--home", str(home)], input="n\n").exit_code == REFUSED
+    assert tide("site", "spent", "1.5", "1e-6", "--home", home, answer="n\n").exit_code == REFUSED
     assert site("spent", "1.5", "1e-6", "--home", home, "--yes").exit_code == DONE
     after = budgets(home)[0]
     assert after["stated"] == 1.5 and after["spent"] > before["spent"] + 1.5 and after["left"] < before["left"] - 1.5
@@ -106,8 +96,7 @@ def test_what_an_owner_states(home: Path) -> None:
     "words", [("nan", "0"), ("inf", "0"), ("--", "-1", "0"), ("1", "1"), ("1", "nan"), ("1", "0", "--population", "a b")]
 )
 def test_what_cannot_have_been_spent(home: Path, words: tuple[str, ...]) -> None:
-    told = site("spent", "--home", home, "--yes", *words)
-    assert told.exit_code == REFUSED and "What to do: " in told.output, told.output
+    assert_refuses(site("spent", "--home", home, "--yes", *words), "What to do: ")
 
 
 def test_a_reservation_is_freed(home: Path) -> None:
@@ -117,7 +106,6 @@ def test_a_reservation_is_freed(home: Path) -> None:
 
 
 def test_a_ledger_that_was_lost(home: Path) -> None:
-    """Nobody knows what is left until the owner says so."""
     (home / FILE).unlink()
     accept(home, "owner")
     (found, _) = budgets(home)
@@ -150,7 +138,6 @@ def test_names_that_are_required_and_that_nothing_has(tmp_path: Path) -> None:
 
 
 def test_a_policy_of_patients_in_words() -> None:
-    """With a budget and without."""
     said = list(privacy_in_words(PrivacyRules(epsilon=2.0, unit="patient")))
     assert said == ["private runs together cost each patient of rows at most: epsilon 2 at delta 1e-05"]
     assert list(privacy_in_words(PrivacyRules(unit="patient"))) == ["private runs protect each patient"]

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tideline.cli.app import app
+from tests.cli.world import assert_refuses, json_of, output_of, tide
 from tideline.cli.guard import DONE, REFUSED, TAMPERED
 from tideline.core.run import RunId
 from tideline_agent.home.ledger import FILE, FileLedger
@@ -19,15 +19,14 @@ from tideline_agent.vault import FolderVault
 
 
 def site(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, ["site", *map(str, args)])
+    return tide("site", *args)
 
 
 def test_a_policy_in_words(tmp_path: Path) -> None:
     """Each rule has a line; names that nothing has are told, with the one that was meant."""
     file = tmp_path / "policy.toml"
     file.write_text("[runs]\nmethods = ['fedavg', 'fedpro']\nhours = '20:00-06:00'\n[bounds]\nrouds = 3\n'*rate' = 1\n")
-    told = site("policy", "check", file)
-    assert told.exit_code == DONE, told.output
+    told = output_of(site("policy", "check", file))
     for words in (
         "weights: to coordinator and peers",
         "features: never leaves",
@@ -36,15 +35,14 @@ def test_a_policy_in_words(tmp_path: Path) -> None:
         "Without effect: [runs] methods names fedpro, and there is no such method here (did you mean fedprox?)",
         "Without effect: [bounds] rouds: no method here has such a setting (did you mean rounds?)",
     ):
-        assert words in told.output, told.output
-    assert told.output.count("Without effect") == 2
-    whole = json.loads(site("policy", "check", file, "--json").stdout)
+        assert words in told, told
+    assert told.count("Without effect") == 2
+    whole = json_of(site("policy", "check", file, "--json"))
     assert whole["runs"]["hours"] == "20:00-06:00" and len(whole["without_effect"]) == 2
-    assert json.loads(site("policy", "check", "--json").stdout)["without_effect"] == []
+    assert json_of(site("policy", "check", "--json"))["without_effect"] == []
 
 
 def test_what_holds_for_a_project(tmp_path: Path) -> None:
-    """What is other than for the rest, or all of it."""
     file = tmp_path / "policy.toml"
     file.write_text("[runs]\napprove = 'new'\n[projects.cardio.runs]\nmethods = ['fedavg']\n[projects.retina.runs]\nclip = 10\n")
     told = site("policy", "check", file).output
@@ -53,15 +51,13 @@ def test_what_holds_for_a_project(tmp_path: Path) -> None:
     own = site("policy", "check", file, "--project", "cardio").output
     assert "methods: fedavg" in own and "approval: new" in own and "in the project" not in own
     assert "methods: all" in site("policy", "check", file, "--project", "another").output
-    assert json.loads(site("policy", "check", file, "--json").stdout)["projects"]["cardio"]["runs"]["methods"] == ["fedavg"]
+    assert json_of(site("policy", "check", file, "--json"))["projects"]["cardio"]["runs"]["methods"] == ["fedavg"]
 
 
 @pytest.mark.parametrize("text", ["[runs]\napprove = 'often'\n", "[run]\n", "runs = 3\n"])
 def test_a_policy_that_is_none(tmp_path: Path, text: str) -> None:
-    """It is refused, with its place, as an agent would."""
     (tmp_path / "policy.toml").write_text(text)
-    told = site("policy", "check", tmp_path / "policy.toml")
-    assert told.exit_code == REFUSED and "policy.toml: " in told.output and "What to do: " in told.output
+    assert_refuses(site("policy", "check", tmp_path / "policy.toml"), "policy.toml: ", "What to do: ")
 
 
 def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
@@ -70,13 +66,11 @@ def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
     for i in range(3):
         made.record("reply", run="abc", order=str(i), bytes=i)
     made.record("run", run="def", method="fedavg")
-    listed = json.loads(site("ledger", "list", "--home", tmp_path, "--json", "--run", "abc", "--last", "2").stdout)
+    listed = json_of(site("ledger", "list", "--home", tmp_path, "--json", "--run", "abc", "--last", "2"))
     assert [each["seq"] for each in listed] == [2, 3]
-    assert [each["run"] for each in json.loads(site("ledger", "list", "--home", tmp_path, "--json", "--kind", "run").stdout)] == [
-        "def"
-    ]
+    assert [each["run"] for each in json_of(site("ledger", "list", "--home", tmp_path, "--json", "--kind", "run"))] == ["def"]
     assert "method=fedavg" in site("ledger", "list", "--home", tmp_path).output
-    facts = json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)
+    facts = json_of(site("ledger", "verify", "--home", tmp_path, "--json"))
     assert facts["entries"] == 4 and facts["hash"] in site("ledger", "verify", "--home", tmp_path).output
     assert site("ledger", "export", "--home", tmp_path, "--out", tmp_path / "out.jsonl").exit_code == DONE
     assert [json.loads(line)["seq"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1, 2, 3, 4]
@@ -100,36 +94,21 @@ def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> 
     (tmp_path / FILE).unlink()
     for more in ((), ("--json",)):
         assert site("ledger", "accept", "--home", tmp_path, *more).exit_code == REFUSED
-    facts = json.loads(site("ledger", "accept", "--home", tmp_path, "--yes", "--json").stdout)
+    facts = json_of(site("ledger", "accept", "--home", tmp_path, "--yes", "--json"))
     assert (facts["entries"], facts["entries_before"]) == (0, 3)
-    assert json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)["entries"] == 1
+    assert json_of(site("ledger", "verify", "--home", tmp_path, "--json"))["entries"] == 1
     assert site("ledger", "accept", "--home", tmp_path, "--yes").exit_code == REFUSED
     assert site("ledger", "accept", "--home", tmp_path / "nowhere", "--yes").exit_code == REFUSED
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
-    """For every one of these commands, with the option to correct."""
-    for words in (
-        ("pending",),
-        ("approve", "abc", "--yes"),
-        ("decline", "abc"),
-        ("ledger", "list"),
-        ("policy", "explain", "abc"),
-    ):
-        told = site(*words, "--home", tmp_path)
-        assert told.exit_code == REFUSED and "is not an agent's home" in told.output, (words, told.output)
+    for words in ("pending", "forget abc --yes", "approve abc --yes", "decline abc", "ledger list", "policy explain abc"):
+        assert_refuses(site(*words.split(), "--home", tmp_path), "is not an agent's home")
 
 
-BRIEF = {
-    "method": "fedavg",
-    "config": {"rounds": 3, "rate": 0.1},
-    "world": {"inputs": [4], "classes": 3, "model": "mlp"},
-    "threads": 1,
-    "keeps": False,
-    "contract": [],
-    "role": "source",
-    "intent": {"by": "alice", "experiment": "", "sites": 2},
-}
+BRIEF: dict[str, Any] = {"method": "fedavg", "config": {"rounds": 3, "rate": 0.1}, "threads": 1, "keeps": False, "contract": []}
+BRIEF |= {"role": "source", "world": {"inputs": [4], "classes": 3, "model": "mlp"}}
+BRIEF |= {"intent": {"by": "alice", "experiment": "", "sites": 2}}
 
 
 def home_of(folder: Path, policy: Path | None) -> Path:
@@ -173,5 +152,4 @@ def test_what_a_run_is_judged_by_without_a_policy_file(tmp_path: Path) -> None:
     (home / "policy.json").unlink()
     assert "no agent has noted" in explained(home)[1]["judged_by"]
     (home / "policy.json").write_text("{}")
-    told = site("policy", "explain", "abc", "--home", home)
-    assert told.exit_code == REFUSED and "policy.json cannot be read" in told.output and "--policy FILE" in told.output
+    assert_refuses(site("policy", "explain", "abc", "--home", home), "policy.json cannot be read", "--policy FILE")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,14 +10,11 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tests.cli.world import tide
+from tests.cli.world import assert_refuses, json_of, refusal_of, tide
 
 
 def init(out: Path, *hosts: str) -> dict[str, str]:
-    """What `tideline tls init` writes."""
-    told = tide("tls", "init", "--out", out, *(word for host in hosts for word in ("--host", host)), "--json")
-    assert told.exit_code == 0, told.output
-    return dict(json.loads(told.stdout))
+    return dict(json_of(tide("tls", "init", "--out", out, *(word for host in hosts for word in ("--host", host)), "--json")))
 
 
 def test_an_authority_and_its_leaf(tmp_path: Path) -> None:
@@ -42,7 +38,6 @@ def test_an_authority_and_its_leaf(tmp_path: Path) -> None:
 
 
 def test_done_again_the_authority_stays(tmp_path: Path) -> None:
-    """The leaf is renewed, with the hosts that are named now."""
     first = init(tmp_path, "one.example")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert init(tmp_path, "two.example") == first
@@ -51,9 +46,7 @@ def test_done_again_the_authority_stays(tmp_path: Path) -> None:
 
 
 def test_a_clients_certificate(tmp_path: Path) -> None:
-    """Its name is the client's; without an authority there is none."""
-    refused = tide("tls", "client", "hospital-a", "--out", tmp_path)
-    assert refused.exit_code == 2 and "There is no authority" in refused.stderr and "tideline tls init" in refused.stderr
+    assert_refuses(tide("tls", "client", "hospital-a", "--out", tmp_path), "There is no authority", "tideline tls init")
     init(tmp_path, "one.example")
     for _ in range(2):
         assert tide("tls", "client", "hospital-a", "--out", tmp_path).exit_code == 0
@@ -67,15 +60,12 @@ def test_a_clients_certificate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["ca.pem", "ca.key", "coordinator.pem", "coordinator.key"])
 def test_what_is_not_its_own_is_left_alone(tmp_path: Path, taken: str) -> None:
-    """Whichever file is somebody else's: nothing is written over."""
     (tmp_path / taken).write_text("-----BEGIN SOMETHING-----")
-    refused = tide("tls", "init", "--out", tmp_path, "--host", "one.example")
-    assert refused.exit_code == 2 and "Choose another --out" in refused.stderr
+    assert "Choose another --out" in refusal_of(tide("tls", "init", "--out", tmp_path, "--host", "one.example"))
     assert (tmp_path / taken).read_text() == "-----BEGIN SOMETHING-----"
 
 
 def test_another_authoritys_leaf_is_left_alone(tmp_path: Path) -> None:
-    """Also where it is a good certificate."""
     init(tmp_path / "one", "one.example")
     init(tmp_path / "two", "one.example")
     theirs = (tmp_path / "two" / "coordinator.pem").read_bytes()
@@ -87,6 +77,5 @@ def test_another_authoritys_leaf_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["", "https://one.example", "one.example:7800", "one example", "é.example"])
 def test_what_is_no_host(tmp_path: Path, host: str) -> None:
-    """The refusal says what a host is, and nothing is made."""
     refused = tide("tls", "init", "--out", tmp_path / "tls", "--host", host)
     assert refused.exit_code == 2 and "without a port or a scheme" in refused.stderr and not (tmp_path / "tls").exists()

@@ -16,49 +16,28 @@ from tideline.client.watching import WAITS, Tally, Watcher, guesses
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.coordinator.scheduler import Progress, waits_for
 
+ROSTER = {"anna": "source", "bert": "target"}
+
 
 def result(**changed: Any) -> dict[str, Any]:
     """A result in the middle of its second scoring."""
-    client = {
-        "domain": None,
-        "samples": None,
-        "accuracy": None,
-        "source_only": None,
-        "bytes_up": 0,
-        "bytes_down": 0,
-        "failures": [],
-    }
-    made = {
-        "run": "5f0c",
-        "method": "fedavg",
-        "status": "running",
-        "cause": "",
-        "seconds": 3.25,
-        "state_digest": None,
-        "waits_for": "waiting for 1 of 2 sites (bert); gives up in 24 h",
-        "phases": [
-            {"name": "join", "round": 1, "replies": 2},
-            {"name": "train", "round": 1, "replies": 2},
-            {"name": "score", "round": 1, "replies": 2},
-        ],
-        "curve": [
-            {"client": "anna", "phase": "score", "round": 1, "accuracy": 0.5},
-            {"client": "bert", "phase": "score", "round": 1, "accuracy": 0.25},
-        ],
-        "clients": [{**client, "name": "anna", "role": "source"}, {**client, "name": "bert", "role": "target"}],
-        "plan_length": 4,
-        "cursor": 2,
-    }
+    unknown = dict.fromkeys(("domain", "samples", "accuracy", "source_only"))
+    sites = [
+        {**unknown, "bytes_up": 0, "bytes_down": 0, "failures": [], "name": name, "role": role} for name, role in ROSTER.items()
+    ]
+    accuracies = {"anna": 0.5, "bert": 0.25}
+    made = {"run": "5f0c", "method": "fedavg", "status": "running", "cause": "", "seconds": 3.25, "state_digest": None}
+    made |= {"waits_for": "waiting for 1 of 2 sites (bert); gives up in 24 h", "clients": sites, "plan_length": 4, "cursor": 2}
+    made["phases"] = [{"name": name, "round": 1, "replies": 2} for name in ("join", "train", "score")]
+    made["curve"] = [{"client": name, "phase": "score", "round": 1, "accuracy": value} for name, value in accuracies.items()]
     return {**made, **changed}
 
 
 def reply(client: str, cursor: int, kind: str = "answered", **metrics: float) -> dict[str, Any]:
-    """A reply's event."""
     return {"kind": kind, "data": {"client": client, "cursor": cursor, "metrics": metrics}}
 
 
 def closed(phase: str, number: int, cursor: int) -> dict[str, Any]:
-    """A closed round's event."""
     return {"kind": "closed", "data": {"phase": phase, "round": number, "seconds": 1.0, "replies": 2, "cursor": cursor}}
 
 
@@ -74,7 +53,6 @@ def test_means_of_a_long_run_are_shown() -> None:
 
 
 def test_the_engines_sentence_is_understood() -> None:
-    """What the engine writes of a wait is what the tally reads."""
     names = frozenset(map(ClientId, ("a.b", "c-d", "e")))
     text = waits_for(Progress(names, frozenset({ClientId("f")}), ((ClientId("g"), "why"),)), Waiting(), 100.0)
     found = WAITS.fullmatch(text)
@@ -85,11 +63,8 @@ def test_the_engines_sentence_is_understood() -> None:
 def test_a_result_is_told_once() -> None:
     """Each closed round is a line, with the accuracies that belong to it; the same result again tells nothing."""
     tally = Tally()
-    assert list(tally.see(result())) == [
-        "sites gathered: 2 replies",
-        "train 1: 2 replies",
-        "score 1: 2 replies, accuracy 0.375 (anna 0.500, bert 0.250)",
-    ]
+    scored = "score 1: 2 replies, accuracy 0.375 (anna 0.500, bert 0.250)"
+    assert list(tally.see(result())) == ["sites gathered: 2 replies", "train 1: 2 replies", scored]
     assert list(tally.see(result())) == []
     assert (tally.total, tally.cursor, tally.asked, tally.awaited) == (4, 2, 2, {"bert"})
 
@@ -110,7 +85,6 @@ def test_what_a_fold_did_with_single_sites_is_told() -> None:
 
 
 def drawn(table: Table) -> list[str]:
-    """A table's rows as texts."""
     return [" ".join(str(cell) for cell in row) for row in zip(*(column.cells for column in table.columns), strict=True)]
 
 
@@ -152,7 +126,6 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal the bars show rounds, who is awaited and the accuracy."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")
     with Watcher(bars=True) as watcher:
@@ -218,7 +191,6 @@ def test_the_table_has_a_line_per_site() -> None:
 
 
 def test_the_table_tells_how_it_generalizes() -> None:
-    """Below the sites, where targets are unseen."""
     means = {"id": {"accuracy": 0.7152, "sites": 2}, "ood": {"accuracy": 0.5461, "sites": 1}}
     lines = [line.rstrip() for line in printed(result() | {"generalization": means}, 80)]
     assert lines[-2:] == [
@@ -241,12 +213,10 @@ def test_tables_fit_a_window() -> None:
 
 
 def printed(told: dict[str, Any], width: int = 150) -> list[str]:
-    """The lines of a result's table."""
     return printed_table(result_table(told), width)
 
 
 def printed_table(made: Table, width: int) -> list[str]:
-    """A table's lines in a window."""
     console = Console(file=io.StringIO(), width=width)
     console.print(made)
     assert isinstance(console.file, io.StringIO)
@@ -254,15 +224,8 @@ def printed_table(made: Table, width: int) -> list[str]:
 
 
 def test_sizes_for_people() -> None:
-    """Bytes in thousands."""
-    assert [size(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9, 3 * 10**13)] == [
-        "0 B",
-        "999 B",
-        "1.0 kB",
-        "1.5 MB",
-        "2.0 GB",
-        "30.0 TB",
-    ]
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_500_000: "1.5 MB", 2 * 10**9: "2.0 GB", 3 * 10**13: "30.0 TB"}
+    assert [size(n) for n in sizes] == [*sizes.values()]
 
 
 def test_a_model_that_guesses_is_named() -> None:

@@ -128,12 +128,9 @@ def test_replies_come_in_sorted_order_whoever_came_first(arrival: list[ClientId]
         return client.upper()
 
     replies = Replies({c: partial(load, c) for c in arrival}, {arrival[0]: {"loss": 1.0}})
-    assert len(replies) == len(arrival)
-    assert list(replies) == sorted(arrival)
-    assert loaded == []
+    assert len(replies) == len(arrival) and list(replies) == sorted(arrival) and loaded == []
     assert [v for _, v in zip(range(2), replies.values(), strict=False)] == [c.upper() for c in sorted(arrival)[:2]]
-    assert loaded[:2] == sorted(arrival)[:2]
-    assert replies.metrics[arrival[0]] == {"loss": 1.0}
+    assert loaded[:2] == sorted(arrival)[:2] and replies.metrics[arrival[0]] == {"loss": 1.0}
     with pytest.raises(KeyError):
         replies[ClientId("nobody")]
 
@@ -181,8 +178,7 @@ def test_an_operators_registry_is_checked(place: str, reason: str) -> None:
     """`--methods` with a wrong place or a wrong tuple is refused with the place and the reason."""
     with pytest.raises(ConfigRefused, match=reason) as seen:
         load_methods(place)
-    assert "--methods" in str(seen.value)
-    assert load_methods(f"{__name__}:METHODS") == (*BUILT_IN, *METHODS)
+    assert "--methods" in str(seen.value) and load_methods(f"{__name__}:METHODS") == (*BUILT_IN, *METHODS)
     assert load_methods(f"{__name__}:AGAIN") == load_methods() == BUILT_IN
 
 

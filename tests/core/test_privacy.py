@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 import json
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tideline.core.errors import ContractRefused
+from tideline.archive import errors as archive_errors
+from tideline.core import errors as core_errors
+from tideline.core.errors import ConfigRefused, ContractRefused, FederationError, Malformed
+from tideline.core.notes import KINDS, Note
 from tideline.core.privacy import (
     DEFAULT_POLICY,
     TO_BOTH,
@@ -25,6 +30,7 @@ from tideline.core.privacy import (
     refused,
     to_json,
 )
+from tideline.engine.process.pipe import family
 
 audiences = st.sampled_from([TO_COORDINATOR, TO_PEERS, TO_BOTH])
 words = st.text(max_size=6)
@@ -97,8 +103,7 @@ def test_the_digest_changes_with_every_meaning(name: str) -> None:
     """Any part of a clause but its words makes another contract, and so does a clause more."""
     other = dataclasses.replace(CLAUSE, **{name: CHANGES[name]})
     digests = {contract_digest(c) for c in ((), (CLAUSE,), (other,), (CLAUSE, other))}
-    assert len(digests) == 4
-    assert set(CHANGES) == {f.name for f in dataclasses.fields(Clause)} - {"doc"}
+    assert len(digests) == 4 and set(CHANGES) == {f.name for f in dataclasses.fields(Clause)} - {"doc"}
 
 
 def test_the_digest_of_a_contract_is_fixed() -> None:
@@ -128,3 +133,103 @@ def test_a_clause_speaks_to_owners_of_data() -> None:
     assert CLAUSE.sentence() == "learn/fit sends z (K n d) as SYNTHETIC to coordinator and peers: points"
     bare = dataclasses.replace(CLAUSE, dims="", audience=TO_PEERS, doc="")
     assert bare.sentence() == "learn/fit sends z as SYNTHETIC to peers"
+
+
+# The errors: each with a sentence, each with something to do.
+MODULES = (core_errors, archive_errors)
+
+
+def classes(module: ModuleType) -> dict[str, type[FederationError]]:
+    """The errors that a module defines."""
+    found = inspect.getmembers(module, inspect.isclass)
+    return {n: c for n, c in found if issubclass(c, FederationError) and c.__module__ == module.__name__}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)
+def test_every_error_says_when_it_happens(module: ModuleType) -> None:
+    """Each class has a sentence of its own."""
+    for name, c in classes(module).items():
+        assert inspect.cleandoc(c.__dict__.get("__doc__") or "").endswith("."), name
+
+
+def test_an_error_is_for_a_person_and_for_a_program() -> None:
+    """What, what to do, context as data, and a stable name."""
+    error = ConfigRefused("rounds is 0", "Correct the value", path="config.rounds")
+    assert str(error) == "rounds is 0. Correct the value"
+    assert str(FederationError("rounds is 0")) == "rounds is 0"
+    assert (error.kind, error.context) == ("ConfigRefused", {"path": "config.rounds"})
+
+
+# Notes hold what their kind declares, and nothing else fits into them.
+NUMBERS = {
+    "gpu_seconds": 6.0,
+    "cpu_seconds": 7.0,
+    "seconds": 2.0,
+    "percent": 50.0,
+    "tries_left": 1.0,
+    "megabytes": 12.0,
+    "count": 3.0,
+    "rows": 4.0,
+    "hours": 5.0,
+}
+WORDS = {"error": "ValueError", "device": "cuda:1", "way": "behind"}
+
+
+def whole(kind: str) -> Note:
+    """A note with every field of its kind."""
+    declared = KINDS[kind]
+    return Note(kind, {n: NUMBERS[n] for n in declared.numbers}, {w: WORDS[w] for w in declared.words})
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_makes_a_sentence(kind: str) -> None:
+    """All its fields stand in its sentence, and it says when it is told."""
+    declared = KINDS[kind]
+    assert all(f"{{{name}" in declared.sentence for name in (*declared.numbers, *declared.words))
+    assert "{" not in whole(kind).sentence and declared.when
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_field_too_many_or_too_few_is_refused(kind: str) -> None:
+    """Beside the declared fields there is no room for anything."""
+    good = whole(kind)
+    with pytest.raises(Malformed):
+        Note(kind, {**good.numbers, "age": 71.0}, good.words)
+    with pytest.raises(Malformed):
+        Note(kind, good.numbers, {**good.words, "name": "Anna"})
+    for numbers in [{k: v for k, v in good.numbers.items() if k != n} for n in good.numbers]:
+        with pytest.raises(Malformed):
+            Note(kind, numbers, good.words)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    """Free words have no kind."""
+    with pytest.raises(Malformed, match="no note of the kind"):
+        Note("the label of row 3 is SECRET")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_number_that_is_none_is_refused(number: float) -> None:
+    """Finite, not negative, of a size that means something."""
+    with pytest.raises(Malformed):
+        Note("trained", {"seconds": number})
+
+
+@pytest.mark.parametrize("word", ["", "a b", "x" * 65, "ValueError: SECRET", "é", "3rd", "a\nb"])
+def test_an_error_is_a_name(word: str) -> None:
+    """The name of a class, and no sentence."""
+    with pytest.raises(Malformed):
+        Note("declined", {}, {"error": word})
+
+
+@pytest.mark.parametrize("word", ["", "a100 of Anna", "cuda:", "CUDA", "cuda:1234"])
+def test_a_device_is_a_device(word: str) -> None:
+    """As torch names them."""
+    with pytest.raises(Malformed):
+        Note("device_missing", {}, {"device": word})
+
+
+def test_every_error_of_ours_has_a_name_that_fits() -> None:
+    """Whatever fails can be told."""
+    for kind in family(FederationError):
+        assert Note("declined", {}, {"error": kind.__name__}).sentence

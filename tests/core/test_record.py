@@ -69,8 +69,7 @@ def test_kinds_of_fields() -> None:
     point = Kind("record", type=Point)
     assert kinds["table"] == Kind("dict", of=Kind("tuple", of=Kind("optional", of=point)))
     assert (kinds["w"], kinds["named"], kinds["maybe"]) == (Kind("weights"), Kind("weights"), Kind("optional", of=point))
-    assert kinds["handles"] == Kind("tuple", of=Kind("handle", type=Secret))
-    assert specs(Nothing) == ()
+    assert kinds["handles"] == Kind("tuple", of=Kind("handle", type=Secret)) and specs(Nothing) == ()
 
 
 def test_records_are_frozen_and_compared_by_identity() -> None:
@@ -78,8 +77,7 @@ def test_records_are_frozen_and_compared_by_identity() -> None:
     point = Point(torch.zeros(1), 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
         point.n = 2  # type: ignore[misc]
-    assert point != Point(point.x, 1)
-    assert len({point, point}) == 1
+    assert point != Point(point.x, 1) and len({point, point}) == 1
 
 
 def record_of(hint: Any, **declared: Any) -> type[Any]:

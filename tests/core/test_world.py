@@ -27,8 +27,7 @@ def drafted(world: dict[str, Any]) -> Any:
 
 def test_names_are_kept() -> None:
     """A run's world has them, and a site reads them."""
-    assert world_in(NAMED).class_names == ("cat", "dog")
-    assert drafted(NAMED)["class_names"] == ["cat", "dog"]
+    assert world_in(NAMED).class_names == ("cat", "dog") and drafted(NAMED)["class_names"] == ["cat", "dog"]
     assert world_in(plain_world(world_in(NAMED))) == world_in(NAMED)
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +28,11 @@ def why_not() -> str:
     for module, package in (("helm_python", "helm-python-sdk"), ("kubernetes_validate", "kubernetes-validate")):
         if importlib.util.find_spec(module) is None:
             return f"NOT TESTED: {package} is not installed"
-    return (
-        ""
-        if any((files("helm_python") / "lib").glob("*helm_c*"))
-        else "NOT TESTED: helm-python-sdk has no library for this machine"
-    )
+    has_library = any((files("helm_python") / "lib").glob("*helm_c*"))
+    return "" if has_library else "NOT TESTED: helm-python-sdk has no library for this machine"
 
 
 def files(module: str) -> Path:
-    """The folder of an installed package."""
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
@@ -49,7 +48,6 @@ class Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 
 
 def read(text: str) -> Any:
-    """One YAML document."""
     loader = Strict(text)
     try:
         return loader.get_single_data()
@@ -59,14 +57,12 @@ def read(text: str) -> Any:
 
 @functools.cache
 def loaded() -> Any:
-    """The chart, in Helm's hands."""
     import helm_python
 
     return helm_python.Chart.load(CHART)
 
 
 def defaults() -> dict[str, Any]:
-    """values.yaml."""
     return dict(read((CHART / "values.yaml").read_text(encoding="utf-8")))
 
 
@@ -81,33 +77,27 @@ def render(values: Object, release: str = RELEASE) -> list[Object]:
 
 
 def parsed(said: dict[str, str]) -> list[Object]:
-    """The objects in what templates say."""
     documents = [each for name, text in said.items() if name.endswith(".yaml") for each in text.split("\n---\n")]
     return [made for each in documents if (made := read(each)) is not None]
 
 
 def of(objects: list[Object], kind: str) -> list[Object]:
-    """Those of a kind."""
     return [each for each in objects if each["kind"] == kind]
 
 
 def named(objects: list[Object], kind: str) -> dict[str, Object]:
-    """Those of a kind, by name."""
     return {each["metadata"]["name"]: each for each in of(objects, kind)}
 
 
 def pods(objects: list[Object]) -> list[Object]:
-    """What every Deployment makes pods of."""
     return [each["spec"]["template"] for each in of(objects, "Deployment")]
 
 
 def containers(objects: list[Object]) -> list[Object]:
-    """Every container."""
     return [each for pod in pods(objects) for key in ("initContainers", "containers") for each in pod["spec"].get(key, [])]
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """Every text in an object."""
     if isinstance(value, dict):
         value = [*value.values(), *value]
     if isinstance(value, list):
@@ -128,22 +118,22 @@ def validator(version: str, kind: str, api: str) -> Any:
     import jsonschema
     from referencing import Resource
 
-    folder = files("kubernetes_validate") / "kubernetes-json-schema" / f"v{version}-local-strict"
     group, _, of_group = api.rpartition("/")
-    schema = json.loads(
-        (folder / "-".join(filter(None, (kind.lower(), group.split(".")[0], of_group)))).with_suffix(".json").read_text()
-    )
+    words = filter(None, (kind.lower(), group.split(".")[0], of_group))
+    schema = json.loads((schemas(version) / f"{'-'.join(words)}.json").read_text())
     made = Resource.from_contents(schema)
     return jsonschema.Draft202012Validator(schema, registry=made @ definitions(version))
 
 
 @functools.cache
 def definitions(version: str) -> Any:
-    """What the schemas of a version refer to."""
     from referencing import Registry, Resource
 
-    folder = files("kubernetes_validate") / "kubernetes-json-schema" / f"v{version}-local-strict"
-    return Resource.from_contents(json.loads((folder / "_definitions.json").read_text())) @ Registry()
+    return Resource.from_contents(json.loads((schemas(version) / "_definitions.json").read_text())) @ Registry()
+
+
+def schemas(version: str) -> Path:
+    return files("kubernetes_validate") / "kubernetes-json-schema" / f"v{version}-local-strict"
 
 
 def examples() -> dict[str, Object]:
@@ -153,3 +143,59 @@ def examples() -> dict[str, Object]:
         first, _, rest = block.partition("\n")
         found[first.removeprefix("# ").removesuffix(".yaml")] = dict(read(rest))
     return found
+
+
+# A stand-in for a cluster's API: it knows some Secrets, and Helm asks it as it asks a cluster.
+SECRETS = {"name": "secrets", "namespaced": True, "kind": "Secret", "verbs": ["get"]}
+NOT_FOUND = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+
+
+@contextmanager
+def cluster(secrets: dict[str, dict[str, str]]) -> Iterator[str]:
+    """A cluster with these Secrets, each with its data; the kubeconfig that leads to it."""
+    answers: dict[str, Object] = {"/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": [SECRETS]}}
+    for name, data in secrets.items():
+        whole = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": name}, "data": data}
+        answers[f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}"] = whole
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Api,), {"answers": answers}))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield kubeconfig(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Api(BaseHTTPRequestHandler):
+    """Answers reads."""
+
+    answers: dict[str, Object]
+
+    def do_GET(self) -> None:
+        found = self.answers.get(self.path.partition("?")[0])
+        body = json.dumps(found or NOT_FOUND).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nothing."""
+
+
+def kubeconfig(port: int) -> str:
+    clusters = [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}]
+    contexts = [{"name": "here", "context": {"cluster": "here", "user": "anybody"}}]
+    found = {"clusters": clusters, "contexts": contexts, "users": [{"name": "anybody", "user": {}}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "here", **found})
+
+
+def rendered_in(config: str, values: Object) -> list[Object]:
+    """The objects, as they would be sent to a cluster that has been asked."""
+    import helm_python
+
+    with helm_python.Config(kubeconfig_content=config, namespace=NAMESPACE) as there:
+        return parsed(dict(there.render(loaded(), values, name=RELEASE, namespace=NAMESPACE)))

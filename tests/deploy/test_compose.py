@@ -1,24 +1,28 @@
-"""What the compose files say, without an engine; `make containers` brings them up."""
+"""What the compose files say and what images are made of, without an engine; `make containers` brings them up."""
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tests.docs.manual import blocks
+from tests.docs.manual import ROOT, blocks
 from tideline_agent.policy_file import read_policy
 from tideline_server.settings import CoordinatorSettings
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "deploying.md"
 BASE = ROOT / "docker-compose.yml"
 OVERLAYS = sorted((ROOT / "deploy").glob("*.yml"))
@@ -48,12 +52,10 @@ OURS = {"TIDELINE_URL", "TIDELINE_CA", "TIDELINE_INSECURE", "TIDELINE_DEVICE", "
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A compose file."""
     return dict(yaml.safe_load(file.read_text(encoding="utf-8")))
 
 
 def services(file: Path) -> dict[str, dict[str, Any]]:
-    """The services of a file."""
     return dict(read(file)["services"])
 
 
@@ -82,7 +84,6 @@ def merged(first: Any, second: Any, key: str = "") -> Any:
 
 
 def whole(files: list[Path]) -> dict[str, dict[str, Any]]:
-    """The services of several files."""
     made: dict[str, Any] = {}
     for file in files:
         made = merged(made, services(file))
@@ -117,7 +118,6 @@ def test_what_a_file_names_is_there(file: Path) -> None:
 
 
 def test_images_are_pinned() -> None:
-    """By a version; one's own are local."""
     for name, told in together().items():
         image = re.fullmatch(r"\$\{[A-Z_]+:-(.+)\}", told["image"])
         assert image is not None, f"{name}: another image can be named for {told['image']}"
@@ -179,8 +179,13 @@ def test_networks_keep_sites_apart() -> None:
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 
-@pytest.mark.parametrize("files", list(combinations()), ids=lambda files: "+".join(file.stem for file in files))
-def test_overlays_can_be_combined(files: list[Path]) -> None:
+def test_overlays_can_be_combined(subtests: pytest.Subtests) -> None:
+    for files in combinations():
+        with subtests.test("+".join(file.stem for file in files)):
+            check_services_of(files)
+
+
+def check_services_of(files: list[Path]) -> None:
     """Coordinators are alike but for their homes; they show a certificate and whoever calls them trusts it, or none does."""
     made = whole(files)
     first, second = made["coordinator"], made.get("coordinator-2")
@@ -236,7 +241,6 @@ def test_no_secret_is_in_what_inspect_shows() -> None:
 
 
 def test_nobody_logs_in_to_grafana_with_a_known_password() -> None:
-    """It has no form for that, and its admin's password is drawn."""
     grafana = services(ROOT / "deploy" / "metrics.yml")["grafana"]
     assert grafana["environment"]["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
     assert mounted(grafana, grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"])
@@ -265,7 +269,6 @@ def composers() -> list[list[str]]:
 
 @pytest.mark.parametrize("files", printed(), ids=lambda files: "+".join(Path(each).stem for each in files))
 def test_compose_takes_them(files: list[str]) -> None:
-    """Each Compose that there is reads them."""
     if not (found := composers()):
         pytest.skip("There is neither docker-compose nor `docker compose` here")
     for command in found:
@@ -276,8 +279,128 @@ def test_compose_takes_them(files: list[str]) -> None:
 
 
 def test_the_manual_knows_the_overlays() -> None:
-    """Each has a line in the page, and the page names no other."""
     page = PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `deploy/([a-z-]+\.yml)`", page, re.MULTILINE)) == {file.name for file in OVERLAYS}
     variables = set(re.findall(r"\$\{([A-Z_]+)", "".join(file.read_text(encoding="utf-8") for file in FILES)))
     assert variables == set(re.findall(r"`([A-Z]+(?:_[A-Z]+)*)`", page.split("## Limits")[1].split("## Secrets")[0]))
+
+
+RECIPE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+FILE = ROOT / "deploy" / "constraints.txt"
+LINES = FILE.read_text(encoding="utf-8").splitlines()
+LOCKED = (ROOT / "deploy" / "locked.txt").read_text(encoding="utf-8")
+PINS = dict(line.split("==") for line in LINES if not line.startswith("#"))
+
+
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("constraints", ROOT / "tools" / "constraints.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+TOOL = tool()
+
+
+def torch(text: str) -> list[Requirement]:
+    found = re.search(r"torch==\S+ torchvision==[0-9.]+", text)
+    assert found is not None, text
+    return [Requirement(word) for word in found[0].split()]
+
+
+def test_every_package_that_is_asked_for_has_its_version() -> None:
+    """One that the project takes; torch's in the recipe, all others in the file."""
+    pins = PINS | {each.name: str(each.specifier).removeprefix("==") for each in torch(RECIPE)}
+    for each in TOOL.asked((ROOT / "pyproject.toml").read_text(encoding="utf-8")):
+        assert each.specifier.contains(pins[canonicalize_name(each.name)]), each
+
+
+def test_so_has_what_they_need() -> None:
+    for name in PINS:
+        try:
+            same = version(name) == PINS[name]
+        except PackageNotFoundError:
+            continue
+        for line in (requires(name) or ()) if same else ():
+            more = Requirement(line)
+            if TOOL.wanted(more, ()):
+                assert more.specifier.contains(PINS[canonicalize_name(more.name)], prereleases=True), f"{name} needs {line}"
+
+
+def test_it_is_what_its_tool_makes() -> None:
+    """Sorted names with a version each; torch's family is the recipe's, for it differs with the index that it comes from."""
+    names = list(PINS)
+    assert LINES[0] == TOOL.HEAD.strip() and names == sorted(names) == [canonicalize_name(name) for name in names]
+    assert not [name for name in names if TOOL.TORCHS.match(name)]
+    made = TOOL.needed([Requirement("torchvision"), Requirement("psycopg[binary]")])
+    assert {"numpy", "sympy", "psycopg", "psycopg-binary"} <= set(made) and not [name for name in made if TOOL.TORCHS.match(name)]
+
+
+def test_their_files_are_known_by_hash() -> None:
+    """The locked file has the same packages in the same versions, each with the hashes of its files."""
+    entries = re.findall(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", LOCKED, flags=re.MULTILINE)
+    assert {canonicalize_name(name): version for name, version, _ in entries} == PINS, "see docs/deploying.md#images"
+    assert LOCKED.count("==") == len(entries)
+
+
+def test_the_recipe_goes_by_it() -> None:
+    """Nothing is installed in whichever version is the newest, and nothing but torch's family without a hash."""
+    installs = [line.strip() for line in re.findall(r"pip install ([^&\n]+)", RECIPE)]
+    assert installs == [
+        "--no-deps --require-hashes --requirement locked.txt",
+        '--no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} $TORCH',
+        "--constraint constraints.txt $TORCH",
+        "--no-deps .",
+    ]
+    assert "pip check" in RECIPE, "what the project asks for is there"
+    kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {"!deploy/constraints.txt", "!deploy/locked.txt"} <= set(kept)
+
+
+def test_torch_is_pinned_alike() -> None:
+    files = (ROOT / "docker-compose.yml", ROOT / "deploy" / "gpu.yml")
+    base, gpu = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
+    usual = base["x-coordinator-image"]["build"]["args"]["TORCH"].removeprefix("${TORCH:-").removesuffix("}")
+    assert usual == gpu["services"]["site-1"]["build"]["args"]["TORCH"] == " ".join(map(str, torch(RECIPE)))
+
+
+# What an engine says of images: those of `lost` are at no registry, and `made` was made here.
+ENGINE = """#!/bin/sh
+case "$1 $2" in
+  "pull --quiet") case "$3" in lost*) echo "no such host" >&2; exit 1 ;; esac ;;
+  "image inspect") case "$5" in made*) ;; *) echo "somewhere/else@sha256:$(echo "$5" | tr -c 'a-z0-9\\n' 0)" ;; esac ;;
+esac
+"""
+
+
+def digests(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """deploy/digests.sh, with an engine that answers so."""
+    (folder / "docker").write_text(ENGINE, encoding="utf-8")
+    (folder / "docker").chmod(0o755)
+    usual = {name: value for name, value in os.environ.items() if not name.endswith("_IMAGE")}
+    env = usual | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"} | variables
+    return subprocess.run([ROOT / "deploy" / "digests.sh", *args], env=env, capture_output=True, text=True, check=False)
+
+
+def test_digests_are_lines_of_settings(tmp_path: Path) -> None:
+    """Every base image of the file, under the name that the environment gives it; our own are built here and have none."""
+    told = digests(tmp_path, REDIS_IMAGE="redis:8@sha256:0ld")
+    lines = dict(line.split("=") for line in told.stdout.splitlines())
+    assert told.returncode == 0 and set(lines) == {"PYTHON_IMAGE", "POSTGRES_IMAGE", "REDIS_IMAGE"}, told.stderr
+    assert lines["REDIS_IMAGE"] == "redis:8@sha256:redis08" and lines["PYTHON_IMAGE"].startswith(
+        "python:3.11-slim-bookworm@sha256:"
+    )
+    told = digests(tmp_path, str(ROOT / "deploy" / "metrics.yml"))
+    assert {line.split("=")[0] for line in told.stdout.splitlines()} == {
+        f"{n}_IMAGE" for n in ("PROMETHEUS", "ALERTMANAGER", "GRAFANA")
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "why"), [("lost:1", "lost:1 cannot be pulled"), ("made:1", "the registry of made:1 tells no digest")]
+)
+def test_an_image_without_a_digest_is_an_error(image: str, why: str, tmp_path: Path) -> None:
+    """Said with the image; it does not end well, so that no half of a file passes for a whole one."""
+    told = digests(tmp_path, PYTHON_IMAGE=image)
+    assert told.returncode == 1 and why in told.stderr

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import typer
 
-from tests.deploy.cases import IMAGES, POSTGRES, REFUSED, RENDERED, S3, SCRATCH, SHARED, agent, made_of, without_tls
+from tests.deploy.cases import IMAGES, POSTGRES, REFUSED, RENDERED, S3, SCRATCH, SHARED, agent, made_of, plain
 from tests.deploy.chart import (
     CHART,
     NAMESPACE,
     NEWEST,
     OLDEST,
     Object,
+    cluster,
     containers,
     leaves,
     loaded,
@@ -24,9 +26,9 @@ from tests.deploy.chart import (
     picked,
     pods,
     render,
+    rendered_in,
     validator,
 )
-from tests.deploy.cluster import cluster, rendered_in
 from tests.docs.manual import ROOT
 from tideline import __version__
 from tideline.cli.app import app
@@ -37,19 +39,15 @@ from tideline_server.settings import CoordinatorSettings
 # Variables that libraries read
 ELSEWHERE = {"HOME", "PGPASSWORD", "PGSSLROOTCERT"}
 ELSEWHERE |= {f"AWS_{name}" for name in ("ENDPOINT_URL", "REGION", "CA_BUNDLE", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")}
+# Settings for which the chart has keys of its own.
+OWN_SETTINGS = "home database parts host redis redis_password_file admin_key_file admin_key signing_key grpc_port http_port "
+OWN_SETTINGS += "advertise bulk tls_cert tls_key tls_client_ca tls_ca insecure smtp_password smtp_password_file "
+OWN_SETTINGS += "oidc_ca oidc_client_secret oidc_client_secret_file"
 WRITABLE = {"/var/lib/tideline", "/tmp", "/parts"}
-EVERY = pytest.mark.parametrize("name", RENDERED)
 COMMAND: Any = typer.main.get_command(app)
 
 
-@pytest.fixture
-def objects(name: str) -> list[Object]:
-    """What one set of values makes."""
-    return made_of(name)
-
-
 def test_it_lints() -> None:
-    """No error and no warning, with the defaults and with agents."""
     import helm_python
 
     for values in ({}, RENDERED["every port and every knob"]):
@@ -65,8 +63,7 @@ def test_it_is_of_this_version() -> None:
     assert facts["kubeVersion"] == f">={OLDEST}-0"
 
 
-@EVERY
-def test_the_api_takes_it(objects: list[Object]) -> None:
+def check_schemas(name: str, objects: list[Object]) -> None:
     """Every object passes the schemas of the oldest and of the newest API, without a field that they do not know."""
     for each in objects:
         if each["kind"] != "ServiceMonitor":  # not Kubernetes' own
@@ -75,14 +72,12 @@ def test_the_api_takes_it(objects: list[Object]) -> None:
 
 
 def test_the_schemas_are_strict() -> None:
-    """A misspelt field deep in an object would be seen."""
-    deployment = of(render(without_tls()), "Deployment")[0]
+    deployment = of(render(plain()), "Deployment")[0]
     deployment["spec"]["template"]["spec"]["containers"][0]["readOnly"] = True
     assert not validator(NEWEST, "Deployment", "apps/v1").is_valid(deployment)
 
 
-@EVERY
-def test_it_is_locked_down(objects: list[Object]) -> None:
+def check_rights(name: str, objects: list[Object]) -> None:
     """No root, no capability, no writable root, no token of the cluster, no host; and resources are asked for."""
     for pod in pods(objects):
         spec, security = pod["spec"], pod["spec"]["securityContext"]
@@ -99,14 +94,12 @@ def test_it_is_locked_down(objects: list[Object]) -> None:
         assert each["automountServiceAccountToken"] is False
 
 
-@EVERY
-def test_the_environment_is_the_charts(objects: list[Object]) -> None:
+def check_environment(name: str, objects: list[Object]) -> None:
     """Services of a namespace set no variables: one called tideline-http would set TIDELINE_HTTP_PORT."""
     assert [pod["spec"]["enableServiceLinks"] for pod in pods(objects)] == [False] * len(pods(objects))
 
 
-@EVERY
-def test_homes_keep_their_permissions(objects: list[Object]) -> None:
+def check_permissions_of_homes(name: str, objects: list[Object]) -> None:
     """Nobody opens the keys in a home to their group at each start, or changes the owners of a site's data."""
     for pod in pods(objects):
         assert pod["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
@@ -115,8 +108,7 @@ def test_homes_keep_their_permissions(objects: list[Object]) -> None:
                 assert volume.get("persistentVolumeClaim", {"readOnly": True})["readOnly"]
 
 
-@EVERY
-def test_only_what_must_be_is_writable(objects: list[Object]) -> None:
+def check_mounts(name: str, objects: list[Object]) -> None:
     """Every mount has its volume, every volume its mount; all but homes, parts and /tmp are read-only."""
     for pod in pods(objects):
         (container,) = pod["spec"]["containers"]
@@ -125,8 +117,7 @@ def test_only_what_must_be_is_writable(objects: list[Object]) -> None:
         assert {mount["mountPath"] for mount in mounts.values() if not mount.get("readOnly")} <= WRITABLE
 
 
-@EVERY
-def test_no_secret_is_told(objects: list[Object]) -> None:
+def check_secrets(name: str, objects: list[Object]) -> None:
     """A password, key or token is in a Secret; the chart draws one, the admin key."""
     secrets = of(objects, "Secret")
     assert len(secrets) <= 1
@@ -142,8 +133,7 @@ def test_no_secret_is_told(objects: list[Object]) -> None:
     assert [text for text in leaves(objects) if re.search(r"://[^/@]*:[^/@]+@", text)] == []
 
 
-@EVERY
-def test_what_is_referred_to_is_there(name: str, objects: list[Object]) -> None:
+def check_references(name: str, objects: list[Object]) -> None:
     """Every Secret, ConfigMap, claim and account is made by the chart or named in the values, and none is made for nothing."""
     theirs = set(leaves(RENDERED[name])) | {"default"}
     used: dict[str, set[str]] = {kind: set() for kind in ("Secret", "ConfigMap", "PersistentVolumeClaim", "ServiceAccount")}
@@ -165,8 +155,7 @@ def test_what_is_referred_to_is_there(name: str, objects: list[Object]) -> None:
         assert made <= names, kind
 
 
-@EVERY
-def test_selectors_find_their_pods(objects: list[Object]) -> None:
+def check_selectors(name: str, objects: list[Object]) -> None:
     """Deployments find their own pods and no others; Services, policies, budgets and spreads find some."""
     labels = [pod["metadata"]["labels"] for pod in pods(objects)]
     for deployment in of(objects, "Deployment"):
@@ -186,8 +175,7 @@ def selectors(objects: list[Object]) -> list[dict[str, str]]:
     return found
 
 
-@EVERY
-def test_ports_lead_somewhere(objects: list[Object]) -> None:
+def check_ports(name: str, objects: list[Object]) -> None:
     """A Service's ports are a container's, an ingress' and a monitor's are a Service's, probes' are the container's own."""
     ports = {port["name"]: port["containerPort"] for each in containers(objects) for port in each.get("ports", [])}
     services = named(objects, "Service")
@@ -211,8 +199,7 @@ def test_ports_lead_somewhere(objects: list[Object]) -> None:
             assert container.get(probe, {}).get("httpGet", {"port": next(iter(ports), "")})["port"] in [*ports, ""]
 
 
-@EVERY
-def test_names_can_be_names(objects: list[Object]) -> None:
+def check_names(name: str, objects: list[Object]) -> None:
     """No two objects of a kind have one name, all are in the release's namespace, and names and labels are not too long."""
     keys = [(each["kind"], each["metadata"]["name"]) for each in objects]
     assert len(keys) == len(set(keys))
@@ -225,7 +212,7 @@ def test_names_can_be_names(objects: list[Object]) -> None:
 
 def test_long_names_are_cut() -> None:
     """A release with the longest name that Helm takes has Services whose names are short enough."""
-    made = render(without_tls() | {"agents": [agent("a" * 40)]}, release="r" * 53)
+    made = render(plain() | {"agents": [agent("a" * 40)]}, release="r" * 53)
     assert all(len(name) <= 63 for name in named(made, "Service"))
     assert all(len(value) <= 63 for each in made for value in each["metadata"]["labels"].values())
 
@@ -236,13 +223,12 @@ def test_names_that_no_service_can_have_are_refused(release: str, capfd: pytest.
     import helm_python
 
     with pytest.raises(helm_python.HelmError, match=r"No Service can be called .*set fullnameOverride"):
-        render(without_tls(), release=release)
+        render(plain(), release=release)
     capfd.readouterr()
-    assert render(without_tls() | {"fullnameOverride": "federation"}, release=release)
+    assert render(plain() | {"fullnameOverride": "federation"}, release=release)
 
 
-@EVERY
-def test_images_are_pinned(name: str, objects: list[Object]) -> None:
+def check_images(name: str, objects: list[Object]) -> None:
     """Unless the values say otherwise, images are of the chart's version; agents with GPUs take those with CUDA."""
     for pod in pods(objects):
         (container,) = pod["spec"]["containers"]
@@ -253,17 +239,17 @@ def test_images_are_pinned(name: str, objects: list[Object]) -> None:
         assert not gpu or "--device=cuda" in container["args"]
 
 
-@EVERY
-def test_the_coordinator_takes_its_settings(objects: list[Object], monkeypatch: pytest.MonkeyPatch) -> None:
+def check_settings_of_coordinators(name: str, objects: list[Object]) -> None:
     """Every variable is a setting, its value is one that the setting takes, and the whole is what a coordinator starts with."""
     for container in containers(objects):
         given = {each["name"]: each.get("value", "postgresql://from@a/secret") for each in container.get("env", [])}
         if container["name"] == "coordinator":
             ours = {key.removeprefix("TIDELINE_").lower() for key in given if key not in ELSEWHERE}
             assert ours <= set(CoordinatorSettings.__dataclass_fields__)
-            for key in given.keys() - ELSEWHERE:
-                monkeypatch.setenv(key, given[key])
-            settings = coordinator_settings({})
+            with pytest.MonkeyPatch.context() as patch:
+                for key in given.keys() - ELSEWHERE:
+                    patch.setenv(key, given[key])
+                settings = coordinator_settings({})
             check_settings(settings)
             assert settings.advertised and settings.host == "0.0.0.0"
 
@@ -272,23 +258,7 @@ def test_every_setting_can_be_set() -> None:
     """Each setting of a coordinator is the chart's own, or one of coordinator.settings; large numbers stay as they are."""
     listed = loaded().schema["properties"]["coordinator"]["properties"]["settings"]["properties"]
     theirs = {re.sub(r"([A-Z])", r"_\1", each).lower() for each in listed}
-    own = {
-        "home",
-        "database",
-        "parts",
-        "host",
-        "redis",
-        "redis_password_file",
-        "admin_key_file",
-        "admin_key",
-        "signing_key",
-        "grpc_port",
-        "http_port",
-        "advertise",
-        "bulk",
-    }
-    own |= {"tls_cert", "tls_key", "tls_client_ca", "tls_ca", "insecure", "smtp_password", "smtp_password_file"}
-    own |= {"oidc_ca", "oidc_client_secret", "oidc_client_secret_file"}
+    own = {*OWN_SETTINGS.split()}
     assert theirs | own == set(CoordinatorSettings.__dataclass_fields__) and not theirs & own
     env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
@@ -300,19 +270,14 @@ def test_every_setting_can_be_set() -> None:
     assert secret in [each for container in env for each in container["env"]]
 
 
-@EVERY
-def test_agents_take_their_options(objects: list[Object]) -> None:
-    """Each agent's arguments are those of `tideline agent`; its files are mounted."""
+def check_options_of_agents(name: str, objects: list[Object]) -> None:
     for pod in pods(objects):
         (container,) = pod["spec"]["containers"]
         if container["name"] == "agent":
             first, *rest = container["args"]
             params = COMMAND.commands[first].make_context(first, rest).params
-            places = [
-                str(params[each])
-                for each in ("data", "home", "token_file", "policy", "ca", "tls_cert", "tls_key")
-                if params[each]
-            ]
+            paths = ("data", "home", "token_file", "policy", "ca", "tls_cert", "tls_key")
+            places = [str(params[key]) for key in paths if params[key]]
             mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
             assert [place for place in places if not place.startswith(tuple(mounted))] == []
             assert params["name"] == pod["metadata"]["labels"]["tideline/client"]
@@ -333,16 +298,11 @@ def test_one_agent_a_home() -> None:
     """Never two processes on a home: one replica, stopped before the next starts, each on a claim of its own."""
     made = [each for each in of(made_of("sixteen agents"), "Deployment") if each["metadata"]["name"].startswith("tideline-agent")]
     assert [(each["spec"]["replicas"], each["spec"]["strategy"]["type"]) for each in made] == [(1, "Recreate")] * 16
-    homes = [
-        volume["persistentVolumeClaim"]["claimName"]
-        for each in made
-        for volume in each["spec"]["template"]["spec"]["volumes"][:1]
-    ]
+    homes = [deployment["spec"]["template"]["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] for deployment in made]
     assert len(set(homes)) == 16
 
 
 def test_what_cannot_be_lost_is_kept() -> None:
-    """Claims and the admin key stay when the release goes."""
     made = render(RENDERED["many replicas"] | {"agents": [agent()]})
     for each in (*of(made, "PersistentVolumeClaim"), *of(made, "Secret")):
         assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -353,11 +313,11 @@ def test_what_cannot_be_lost_is_kept() -> None:
 def test_the_admin_key_is_drawn_once() -> None:
     """Each installation draws its own; an upgrade takes the one that the cluster has, and one without the key gets it."""
     with cluster({}) as empty:
-        first, second = (key_of(rendered_in(empty, without_tls())) for _ in range(2))
+        first, second = (key_of(rendered_in(empty, plain())) for _ in range(2))
     assert first != second and len(b64decode(first)) == 43
     for kept, same in (({"admin.key": first}, True), ({"other": first}, False)):
         with cluster({"tideline-admin": kept}) as config:
-            assert (key_of(rendered_in(config, without_tls())) == first) is same
+            assert (key_of(rendered_in(config, plain())) == first) is same
 
 
 def key_of(objects: list[Object]) -> str:
@@ -368,7 +328,7 @@ def key_of(objects: list[Object]) -> str:
 
 def test_budgets_are_for_replicas() -> None:
     """A single coordinator would keep its machine from being emptied; of several, one may go."""
-    assert of(render(without_tls()), "PodDisruptionBudget") == []
+    assert of(render(plain()), "PodDisruptionBudget") == []
     (budget,) = of(made_of("many replicas"), "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
 
@@ -388,9 +348,8 @@ def test_the_alerts_know_the_job() -> None:
     """What Prometheus' operator scrapes bears the name that the alerts ask for."""
     (monitor,) = of(made_of("every port and every knob"), "ServiceMonitor")
     jobs = {each["replacement"] for each in monitor["spec"]["endpoints"][0]["relabelings"] if each["targetLabel"] == "job"}
-    assert jobs == set(
-        re.findall(r'up\{job="([^"]+)"\}', (ROOT / "deploy" / "metrics" / "alerts.yml").read_text(encoding="utf-8"))
-    )
+    alerts = (ROOT / "deploy" / "metrics" / "alerts.yml").read_text(encoding="utf-8")
+    assert jobs == set(re.findall(r'up\{job="([^"]+)"\}', alerts))
 
 
 @pytest.mark.parametrize(
@@ -404,38 +363,47 @@ def test_the_alerts_know_the_job() -> None:
     ],
 )
 def test_a_scratch_home_is_asked_room_for(values: Object, room: str | None) -> None:
-    """So that it comes to a machine that has it; unless the values say how much."""
-    (container,) = containers(render(without_tls(**values)))
+    (container,) = containers(render(plain(**values)))
     assert container["resources"]["requests"].get("ephemeral-storage") == room
     assert {"cpu", "memory"} < set(container["resources"]["requests"]) | {"ephemeral-storage"}
 
 
-@pytest.mark.parametrize(
-    "size", ["13Gi", "13G", "13000M", "13000000k", "12.2Gi", "13000000000", 13000000000, "0.02Ti", "12400Mi"]
-)
-def test_room_is_counted_in_every_unit(size: str | int) -> None:
-    """A scratch home of 13 GB has room for a cache of 10; a byte less would not do."""
-    home = {"kind": "scratch", "size": size}
-    assert render(without_tls(**POSTGRES | S3, home=home))
+def test_room_is_counted_in_every_unit(subtests: pytest.Subtests) -> None:
+    """A scratch home of 13 GB has room for a cache of 10; one of 17 needs more."""
     import helm_python
 
-    with pytest.raises(helm_python.HelmError, match="no room for a cache"):
-        render(without_tls(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
+    for size in ("13Gi", "13G", "13000M", "13000000k", "12.2Gi", "13000000000", 13000000000, "0.02Ti", "12400Mi"):
+        with subtests.test(size):
+            home = {"kind": "scratch", "size": size}
+            assert render(plain(**POSTGRES | S3, home=home))
+            with pytest.raises(helm_python.HelmError, match="no room for a cache"):
+                render(plain(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
 
 
 def test_the_start_is_given_time() -> None:
     """Longer than a coordinator waits for its database, which would otherwise be cut short and begun again."""
-    (container,) = containers(render(without_tls()))
+    (container,) = containers(render(plain()))
     probe = container["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] > CoordinatorSettings.__dataclass_fields__["wait"].default
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_work_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """With what is wrong, where, and what to do."""
     import helm_python
 
     values, words = REFUSED[name]
     with pytest.raises(helm_python.HelmError, match=words):
         render(IMAGES | values)
     capfd.readouterr()  # Helm says it on stderr as well
+
+
+CHECKS = (check_schemas, check_rights, check_environment, check_permissions_of_homes, check_mounts, check_secrets)
+CHECKS += (check_references, check_selectors, check_ports, check_names, check_images)
+CHECKS += (check_settings_of_coordinators, check_options_of_agents)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_every_installation(check: Callable[[str, list[Object]], None], subtests: pytest.Subtests) -> None:
+    for name in RENDERED:
+        with subtests.test(name):
+            check(name, made_of(name))

@@ -23,6 +23,7 @@ from tideline.client.certificates import issue_client, issue_coordinator
 pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="services")]
 MOUNTED = re.compile(r"^(--[a-z-]+=)?(/(?:var/lib/tideline|secrets|parts|data)(?:/.*)?)$")
 SITE = {"name": "hospital-a", "roles": ["source"], "device": "cpu", "tls": {"secret": "hospital-a-tls"}}
+TLS = {"secret": "tls", "clientCa": {"secret": "authority"}}
 MOUNTS = {"data": {"existingClaim": "hospital-a-data"}, "token": {"secret": "hospital-a"}}
 
 
@@ -36,7 +37,6 @@ class Pod:
         self.at("/var/lib/tideline").chmod(0o2775)  # as a claim comes from the kubelet: its group may write
 
     def at(self, path: str) -> Path:
-        """A path of the container, here."""
         return self.root / path.lstrip("/")
 
     def moved(self, words: list[str]) -> list[str]:
@@ -45,12 +45,10 @@ class Pod:
 
     @property
     def args(self) -> list[str]:
-        """What `tideline` is started with."""
         return self.moved(self.container["args"])
 
     @property
     def env(self) -> dict[str, str]:
-        """Its variables."""
         return {each["name"]: self.moved([each["value"]])[0] for each in self.container["env"]}
 
     def secret(self, path: str, content: bytes) -> None:
@@ -72,10 +70,7 @@ def test_pods_find_each_other(federation: Net, tmp_path: Path) -> None:
     said = texts(
         IMAGES
         | {
-            "coordinator": {
-                "advertise": f"127.0.0.1:{grpc}",
-                "tls": {"secret": "tls", "clientCa": {"secret": "authority"}},
-            },
+            "coordinator": {"advertise": f"127.0.0.1:{grpc}", "tls": {"secret": "tls", "clientCa": {"secret": "authority"}}},
             "agents": [SITE | MOUNTS | {"coordinator": f"127.0.0.1:{grpc}"}],
         }
     )
@@ -137,5 +132,5 @@ def enrolled_twice(federation: Net, agent: Pod) -> None:
         federation.until(lambda times=times: federation.log("agent").count("enrolled") == times, "the agent to be let in")
         federation.until(lambda: subprocess.run(probe, check=False).returncode == 0, "the agent to be ready")
         federation.running["agent"].terminate()
-        assert federation.running["agent"].wait(30) == 0
+        assert federation.running["agent"].wait(120) == 0
     assert agent.at("/var/lib/tideline/agent/keys.pem").stat().st_mode & 0o777 == 0o600

@@ -47,7 +47,6 @@ def played(
 
 
 def made(journal: Journal, run: RunId, signer: Signer = OURS, at: float | None = None) -> bytes:
-    """A dossier's bytes."""
     out = io.BytesIO()
     size = Maker(journal, signer, VERSION).make(run, out, at)
     assert len(out.getvalue()) == size
@@ -59,7 +58,6 @@ def verified(content: bytes, signer: str = "") -> Dossier:
 
 
 def contents(content: bytes) -> dict[str, bytes]:
-    """The files of a good dossier."""
     file = io.BytesIO(content)
     return {each.name: b"".join(checked(file, each)) for each in members_in(file, NAMES)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,22 +37,40 @@ class Filed:
         Maker(self.federation.journal, OURS, VERSION, files).make(self.run, out)
         return out.getvalue()
 
+    def archive_entries(self, files: int) -> None:
+        """Move so many files' entries from the log to the archive."""
+        rule = Archiving(self.federation.journal, self.archive, self.federation.clock, -1000.0, lambda span: None, most=MOST)
+        for _ in range(files):
+            assert rule._some(self.federation.clock.now())
+
     @property
     def paths(self) -> list[Path]:
         return sorted(self.archive.folder.glob("audit-*.jsonl"))
 
 
-@pytest.fixture
-def filed(tmp_path: Path) -> Filed:
-    """Of another run, some days later, entries follow; then all but some of both are archived."""
+def file_entries(folder: Path) -> Filed:
+    """Run twice, the second time some days later, and archive all but some entries of both."""
     federation, run = played()
-    made = Filed(federation, run, FolderArchive(tmp_path / "archive"))
+    made = Filed(federation, run, FolderArchive(folder))
     federation.clock.advance(5 * 86400.0)
     federation.run(federation.start(experiment("fedavg", ROSTER)))
-    rule = Archiving(federation.journal, made.archive, federation.clock, -1000.0, lambda span: None, most=MOST)
-    for _ in range(4):
-        assert rule._some(federation.clock.now())
+    made.archive_entries(4)
     return made
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Filed:
+    """A federation whose files no test changes: that is what `filed` is for."""
+    return file_entries(tmp_path_factory.mktemp("archive"))
+
+
+@pytest.fixture
+def filed(whole: Filed) -> Iterator[Filed]:
+    """The same federation; its files are put back after the test."""
+    contents_before = {path: path.read_bytes() for path in whole.paths}
+    yield whole
+    for path, content in contents_before.items():
+        path.write_bytes(content)
 
 
 def test_it_has_what_it_had_before(tmp_path: Path) -> None:
@@ -60,9 +78,7 @@ def test_it_has_what_it_had_before(tmp_path: Path) -> None:
     federation, run = played()
     made = Filed(federation, run, FolderArchive(tmp_path / "archive"))
     before = made.dossier(made.archive)
-    rule = Archiving(federation.journal, made.archive, federation.clock, -1000.0, lambda span: None, most=MOST)
-    for _ in range(3):
-        assert rule._some(federation.clock.now())
+    made.archive_entries(3)
     content = made.dossier(made.archive)
     assert lines(content, AUDIT) == lines(before, AUDIT)[1:], "the first one tells of the key, and is not about the run"
     assert verified(content).heads["whole"] and part(content, HEADS)["archived"]["read"]
@@ -81,7 +97,6 @@ def test_where_nobody_knows_the_archive(filed: Filed) -> None:
 
 
 def test_where_a_file_is_elsewhere(filed: Filed) -> None:
-    """Which entries no file has."""
     gone = filed.paths[1]
     gone.unlink()
     heads = part(filed.dossier(filed.archive), HEADS)
@@ -91,41 +106,27 @@ def test_where_a_file_is_elsewhere(filed: Filed) -> None:
     assert "lacks the entries 1 to" in part(filed.dossier(filed.archive), HEADS)["archived"]["why"]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: text.replace(b"anna", b"anne", 1),
-        lambda text: b"\n".join(text.split(b"\n")[1:]),
-        lambda text: text[:-20],
-        lambda text: b"nonsense\n" + text,
-        lambda text: b"",
-    ],
-)
-def test_a_damaged_file_is_not_signed(filed: Filed, damage: Callable[[bytes], bytes]) -> None:
-    """It is named, with what to do."""
-    path = next(each for each in filed.paths if b"anna" in (text := each.read_bytes()) and filed.run.encode() in text)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ChainBroken, match=path.name) as broken:
-        filed.dossier(filed.archive)
-    assert "backup" in broken.value.todo
+def test_a_damaged_file_is_not_signed(filed: Filed) -> None:
+    path = next(path for path in filed.paths if b"anna" in (text := path.read_bytes()) and filed.run.encode() in text)
+    content = path.read_bytes()
+    without_a_line = b"".join(content.splitlines(keepends=True)[1:])
+    for damaged in (content.replace(b"anna", b"anne", 1), without_a_line, content[:-20], b"nonsense\n" + content, b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ChainBroken, match=path.name) as broken:
+            filed.dossier(filed.archive)
+        assert "backup" in broken.value.todo
 
 
 def test_an_archive_of_another_log(filed: Filed, tmp_path: Path) -> None:
-    """Its chain is whole, and does not end in what the database goes on from."""
-    other, _ = played(experiment("fedavg", ROSTER, seed=5))
-    archive = FolderArchive(tmp_path / "other")
-    other.clock.advance(5 * 86400.0)
-    other.journal.record([AuditEvent("test", other.clock.now()) for _ in range(20)])
-    rule = Archiving(other.journal, archive, other.clock, -1000.0, lambda span: None, most=MOST)
-    for _ in range(4):
-        assert rule._some(other.clock.now())
+    other = Filed(*played(experiment("fedavg", ROSTER, seed=5)), FolderArchive(tmp_path / "other"))
+    other.federation.clock.advance(5 * 86400.0)
+    other.federation.journal.record([AuditEvent("test", other.federation.clock.now()) for _ in range(20)])
+    other.archive_entries(4)
     with pytest.raises(ChainBroken, match="not the one that left the database"):
-        filed.dossier(archive)
+        filed.dossier(other.archive)
 
 
 def test_a_file_that_cannot_be_read(filed: Filed) -> None:
-    """What is in the way, and what to do."""
-
     class Shut(FolderArchive):
         def read(self, span: object) -> bytes:
             raise PermissionError(13, "Permission denied")
@@ -134,16 +135,16 @@ def test_a_file_that_cannot_be_read(filed: Filed) -> None:
         filed.dossier(Shut(filed.archive.folder))
 
 
-def test_a_late_run_reads_no_early_files(filed: Filed) -> None:
+def test_a_late_run_reads_no_early_files(tmp_path: Path) -> None:
     """A chain that ends in the database's base is as it was written wherever the reading began: an archive grows for years."""
+    filed = file_entries(tmp_path / "archive")
     journal, clock = filed.federation.journal, filed.federation.clock
     clock.advance(5 * 86400.0)
     late = filed.federation.start(experiment("fedavg", ROSTER, seed=3))
     filed.federation.run(late)
-    rule = Archiving(journal, filed.archive, clock, -1000.0, lambda span: None, most=MOST)
     started = next(entry for entry in journal.audit() if entry.run == late)
     while journal.audit_base().seq < started.seq + MOST:
-        assert rule._some(clock.now())
+        filed.archive_entries(1)
     read = list[str]()
 
     class Watched(FolderArchive):

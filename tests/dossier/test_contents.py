@@ -125,7 +125,6 @@ def test_a_site_of_other_projects_is_told_as_one_that_is_not_there() -> None:
 
 
 def test_metrics_have_intervals_and_a_verdict(dossier: bytes) -> None:
-    """Of a target: what adaptation gained, with its interval; and scores with theirs."""
     told = part(dossier, METRICS)
     carl = next(site for site in told["sites"] if site["name"] == "carl")
     assert carl["transfer"]["verdict"] in ("paid", "harmed", "open")
@@ -152,7 +151,6 @@ def test_a_private_run_has_an_epsilon_for_each_site() -> None:
 
 
 def test_a_run_without_privacy_promises_nothing(dossier: bytes) -> None:
-    """And says so."""
     told = part(dossier, PRIVACY)
     assert (told["private"], told["epsilon"], told["sites"]) == (False, None, [])
     assert "makes no promise of differential privacy" in contents(dossier)[PAGE].decode()
@@ -173,7 +171,6 @@ def test_a_run_that_has_not_ended_says_so() -> None:
 
 
 def test_fifty_sites() -> None:
-    """Each has its rows; the page has the first replies and says where all are."""
     names = tuple(f"site-{i:02d}" for i in range(50))
     there = {name: SimSite(opener(i % 3)) for i, name in enumerate(names)}
     federation, run = played(
@@ -189,7 +186,6 @@ def test_fifty_sites() -> None:
 
 
 def test_late_and_failed_answers_are_rows_too(ended: tuple[Federation, RunId]) -> None:
-    """What was sent left the site, whatever became of it."""
     federation, run = ended
     journal = federation.journal
     assert isinstance(journal, MemoryJournal)
@@ -230,7 +226,6 @@ class Moving:
 
 
 def test_a_run_that_moves_on_is_read_again() -> None:
-    """Until nothing was done in it meanwhile; not for ever."""
     federation, run = played()
     journal = federation.journal
     assert isinstance(journal, MemoryJournal)
@@ -284,7 +279,6 @@ def test_entries_in_the_archive_are_missing_and_that_is_said() -> None:
 
 
 def test_every_system_can_check_it(dossier: bytes, tmp_path: Path) -> None:
-    """By unzip's own reading, sha256sum and OpenSSL, as the page says."""
     if not (shutil.which("sha256sum") and shutil.which("openssl")):
         pytest.skip("sha256sum or openssl is not here")
     file = tmp_path / "dossier.zip"

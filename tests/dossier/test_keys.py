@@ -31,7 +31,6 @@ def test_it_is_made_once(tmp_path: Path) -> None:
 
 
 def test_half_a_key_of_a_killed_start_is_made_anew(tmp_path: Path) -> None:
-    """It never stands under its name."""
     (tmp_path / "signing.key.tmp").write_bytes(b"-----BEGIN")
     own_signer(tmp_path / "signing.key")
     assert not (tmp_path / "signing.key.tmp").exists()
@@ -45,7 +44,6 @@ ODD = {"empty": b"", "text": b"hello", "rsa": RSA, "curve": EC, "locked": LOCKED
 
 @pytest.mark.parametrize("name", ODD)
 def test_files_that_are_no_key(tmp_path: Path, name: str) -> None:
-    """Nothing is written over; what to do is said."""
     file = tmp_path / "signing.key"
     file.write_bytes(ODD[name])
     with pytest.raises(ConfigRefused, match="is no private Ed25519 key") as refused:
@@ -57,13 +55,11 @@ def test_files_that_are_no_key(tmp_path: Path, name: str) -> None:
 
 
 def test_a_named_key_has_to_be_there(tmp_path: Path) -> None:
-    """It is not made, as somebody expects another."""
     with pytest.raises(ConfigRefused, match="cannot be read: No such file"):
         signer_in(tmp_path / "none.key")
 
 
 def test_a_key_that_openssl_made(tmp_path: Path) -> None:
-    """PKCS 8, as its `genpkey` writes."""
     key = Ed25519PrivateKey.generate()
     (tmp_path / "k").write_bytes(private_pem(key))
     assert signer_in(tmp_path / "k").fingerprint == fingerprint_of(key.public_key())

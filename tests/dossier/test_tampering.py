@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
 import struct
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,7 +51,6 @@ def flipped(content: bytes, at: int, bits: int = 1) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_change_within_a_file_names_it(good: bytes, name: str) -> None:
-    """Its first byte, its last, and one between."""
     member = next(each for each in members_in(io.BytesIO(good), NAMES) if each.name == name)
     for at in (member.begin, (member.begin + member.end) // 2, member.end - 1):
         broken(flipped(good, at), f"^{name} is not as it was signed", name)
@@ -73,32 +72,17 @@ def test_spliced_files(good: bytes) -> None:
     for _ in range(SPLICES):
         at, size, to = drawn.randrange(len(good)), drawn.choice((1, 2, 30, 46, 500, 20_000)), drawn.randrange(len(good))
         piece = good[at : at + size]
-        content = drawn.choice(
-            (
-                good[:at] + good[at + size :],
-                good[:to] + piece + good[to:],
-                good[:to] + piece + good[to + size :],
-                good[:at] + bytes(len(piece)) + good[at + size :],
-                good[:at] + piece[::-1] + good[at + size :],
-            )
-        )
+        taken_out, put_in = good[:at] + good[at + size :], good[:to] + piece + good[to:]
+        in_place = [good[:at] + other + good[at + size :] for other in (bytes(len(piece)), piece[::-1])]
+        content = drawn.choice((taken_out, put_in, good[:to] + piece + good[to + size :], *in_place))
         if content != good:
             broken(content)
 
 
 def test_a_cut_or_a_longer_file(good: bytes) -> None:
-    """At any end; a file that is empty, or none."""
-    for content in (
-        good[:-1],
-        good[1:],
-        good + b"\0",
-        b"\0" + good,
-        good[: len(good) // 2],
-        b"",
-        b"PK",
-        b"x" * 10_000,
-        good + good,
-    ):
+    for content in (good[:-1], good[1:], good[: len(good) // 2], good + b"\0", b"\0" + good, good + good):
+        broken(content)
+    for content in (b"", b"PK", b"x" * 10_000):
         broken(content)
 
 
@@ -128,7 +112,6 @@ def test_members_that_are_others(files: dict[str, bytes]) -> None:
     "name", ["../../etc/passwd", "/etc/passwd", "..\\run.json", "run.json/", "RUN.JSON", "a" * 200, "\x1b[31m"]
 )
 def test_names_that_lead_elsewhere(files: dict[str, bytes], name: str) -> None:
-    """Nothing is unpacked, and no such name is one of a dossier."""
     names = [name if each == RUN else each for each in NAMES]
     broken(packed({**files, name: files[RUN]}, names), "no dossier has")
 
@@ -151,7 +134,6 @@ def test_a_file_that_would_grow(files: dict[str, bytes]) -> None:
 
 
 def test_a_file_that_is_too_long(tmp_path: Path) -> None:
-    """It is not read."""
     file = tmp_path / "sparse.zip"
     with file.open("wb") as out:
         out.truncate(MOST_BYTES * 4)
@@ -183,59 +165,36 @@ def test_a_signature_of_another_dossier(good: bytes, files: dict[str, bytes]) ->
     assert "tideline dossier signer" in refused.todo and refused.context["found"] == OTHER.fingerprint
 
 
-KEYS = [
-    b"",
-    b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n",
-    OURS.pem + b"\n",
-    OURS.pem.replace(b"\n", b"\r\n"),
-    b"note\n" + OURS.pem,
-    bytes(2000),
-]
+def test_a_key_in_another_form(files: dict[str, bytes], subtests: pytest.Subtests) -> None:
+    odd = b"-----BEGIN PUBLIC KEY-----\nx\n-----END PUBLIC KEY-----\n"
+    for pem in (b"", odd, OURS.pem + b"\n", OURS.pem.replace(b"\n", b"\r\n"), b"note\n" + OURS.pem, bytes(2000)):
+        with subtests.test(pem):
+            sums = files[SUMS].replace(*(hashlib.sha256(key).hexdigest().encode() for key in (files[KEY], pem)))
+            broken(packed({**files, KEY: pem, SUMS: sums, SIGNATURE: OURS.sign(sums)}), member=KEY)
 
 
-@pytest.mark.parametrize("pem", KEYS, ids=range(len(KEYS)))
-def test_a_key_in_another_form(files: dict[str, bytes], pem: bytes) -> None:
-    """One form alone: no room for words beside a key."""
-    import hashlib
-
-    content = {**files, KEY: pem}
-    sums = files[SUMS].decode().replace(hashlib.sha256(files[KEY]).hexdigest(), hashlib.sha256(pem).hexdigest()).encode()
-    broken(packed({**content, SUMS: sums, SIGNATURE: OURS.sign(sums)}), member=KEY)
-
-
-SUMS_IN_OTHER_FORMS: list[Callable[[bytes], bytes]] = [
-    lambda sums: sums + b"\n",
-    lambda sums: sums.replace(b"  ", b" *"),
-    lambda sums: b"# a note\n" + sums,
-    lambda sums: sums.removeprefix(b"# tideline dossier 1\n"),
-    lambda sums: sums.replace(b"dossier 1", b"dossier 2"),
-    lambda sums: b"\n".join(sorted(sums.split(b"\n"))),
-    lambda sums: sums.upper(),
-    lambda sums: sums + sums.split(b"\n")[1] + b"\n",
-    lambda sums: bytes(5000),
-]
-
-
-@pytest.mark.parametrize("change", SUMS_IN_OTHER_FORMS, ids=range(len(SUMS_IN_OTHER_FORMS)))
-def test_sums_in_another_form(files: dict[str, bytes], change: Callable[[bytes], bytes]) -> None:
-    """Also where the key's holder signed them."""
-    sums = change(files[SUMS])
-    broken(packed({**files, SUMS: sums, SIGNATURE: OURS.sign(sums)}), member=SUMS)
+def test_sums_in_another_form(files: dict[str, bytes], subtests: pytest.Subtests) -> None:
+    sums, (first, second, *rest) = files[SUMS], files[SUMS].splitlines(keepends=True)
+    noted = (
+        sums + b"\n",
+        b"# a note\n" + sums,
+        sums + second,
+        b"".join((second, *rest)),
+        b"".join(sorted((first, second, *rest))),
+    )
+    changed = (sums.replace(b"  ", b" *"), sums.replace(b"dossier 1", b"dossier 2"), sums.upper(), bytes(5000))
+    for other in (*noted, *changed):
+        with subtests.test(other):
+            assert other != sums
+            broken(packed({**files, SUMS: other, SIGNATURE: OURS.sign(other)}), member=SUMS)
 
 
 def test_entries_of_the_log_are_computed_again(files: dict[str, bytes]) -> None:
     """Whoever holds the key cannot change an entry, leave one out of the heads, or tell replies that no entry has."""
     entries = files[AUDIT].splitlines(keepends=True)
     row = json.loads(entries[3])
-    for name, value in (
-        ("by", "mallory"),
-        ("before", "0" * 64),
-        ("before", "zz"),
-        ("seq", "3"),
-        ("hash", row["before"]),
-        ("x", 1),
-    ):
-        line = json.dumps({**row, name: value}).encode() + b"\n"
+    for change in ({"by": "mallory"}, {"before": "0" * 64}, {"before": "zz"}, {"seq": "3"}, {"hash": row["before"]}, {"x": 1}):
+        line = json.dumps({**row, **change}).encode() + b"\n"
         refused = broken(signed({**files, AUDIT: b"".join([*entries[:3], line, *entries[4:]])}), "audit.jsonl, line 4", AUDIT)
         assert "hash" in refused.what or "no entry" in refused.what
     for content in (b"\n", b"[]\n", b"{}\n", b"null\n", b"\xff\n", b"[" * 100_000 + b"\n", entries[0].rstrip()):
@@ -249,24 +208,16 @@ def test_entries_of_the_log_are_computed_again(files: dict[str, bytes]) -> None:
 
 
 def test_heads_fit_the_excerpt(files: dict[str, bytes]) -> None:
-    """Where the log began and ended; a head that the excerpt has is that entry."""
     heads = json.loads(files[HEADS])
-    for change in (
-        {"head": {**heads["excerpt_last"], "hash": "0" * 64}},
-        {"head": {**heads["head"], "seq": 1}},
-        {"head": None},
-        {"head": {"seq": "many", "hash": "x"}},
-        {"excerpt_first": heads["excerpt_last"]},
-        {"excerpt_last": None},
-        {"begins": {"seq": heads["excerpt_first"]["seq"], "hash": "0" * 64}},
-        {"archived": {"seq": [], "hash": 1}},
-        {"entries": heads["entries"] + 1},
-    ):
+    other_heads = ({**heads["excerpt_last"], "hash": "0" * 64}, {**heads["head"], "seq": 1}, None, {"seq": "many", "hash": "x"})
+    begins = {"seq": heads["excerpt_first"]["seq"], "hash": "0" * 64}
+    excerpts = ({"excerpt_first": heads["excerpt_last"]}, {"excerpt_last": None}, {"begins": begins})
+    counts = ({"archived": {"seq": [], "hash": 1}}, {"entries": heads["entries"] + 1})
+    for change in (*({"head": head} for head in other_heads), *excerpts, *counts):
         broken(signed({**files, HEADS: json.dumps({**heads, **change}).encode()}))
 
 
 def test_replies_are_held_to_the_log(files: dict[str, bytes]) -> None:
-    """One less, one more, one with other files, one twice."""
     rows = files[REPLIES].splitlines(keepends=True)
     at = next(i for i, line in enumerate(rows) if json.loads(line)["files"])
     row = json.loads(rows[at])
@@ -280,19 +231,15 @@ def test_replies_are_held_to_the_log(files: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("content", [b"", b"[]", b"1", b"\xff", b"{", b"[" * 200_000], ids=range(6))
-def test_parts_that_are_none(files: dict[str, bytes], name: str, content: bytes) -> None:
-    """Signed nonsense is named, and no traceback."""
-    broken(signed({**files, name: content}), "is no JSON object", name)
+def test_parts_that_are_none(files: dict[str, bytes], name: str) -> None:
+    for content in (b"", b"[]", b"1", b"\xff", b"{", b"[" * 200_000):
+        broken(signed({**files, name: content}), "is no JSON object", name)
 
 
-@pytest.mark.parametrize(
-    "content", [b"{}", b'{"head":1}', b'{"run":{},"finished":1,"as_of":{"utc":[]}}', b'{"head":{},"entries":"x"}']
-)
 @pytest.mark.parametrize("name", [RUN, HEADS])
-def test_parts_that_say_something_else(files: dict[str, bytes], name: str, content: bytes) -> None:
-    """The same for objects that lack what a dossier says."""
-    broken(signed({**files, name: content}))
+def test_parts_that_say_something_else(files: dict[str, bytes], name: str) -> None:
+    for content in (b"{}", b'{"head":1}', b'{"run":{},"finished":1,"as_of":{"utc":[]}}', b'{"head":{},"entries":"x"}'):
+        broken(signed({**files, name: content}))
 
 
 @pytest.mark.parametrize("text", ["", "12", "g" * 64, "0" * 63, "0" * 65, "../x"])
@@ -302,7 +249,6 @@ def test_fingerprints_that_are_none(text: str) -> None:
 
 
 def test_fingerprints_as_people_type_them() -> None:
-    """In groups, with colons, in capital letters."""
     digits = OURS.fingerprint
     groups = " ".join(digits[at : at + 4] for at in range(0, 64, 4))
     assert {read_fingerprint(each) for each in (digits, groups, groups.upper().replace(" ", ":"), f" {digits}\n")} == {digits}

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.engine import passing
 from tests.engine.passing import ALL
+from tests.engine.present import present
 from tests.laws.stage import Cuts, Stage
 from tests.synthetic import FEATURES, sites
 from tideline.core.run import ClientId, OrderId, RunId
@@ -38,9 +39,7 @@ def played(on: Stage, **config: Any) -> RunId:
 
 def owner(on: Stage, order: OrderId) -> ClientId:
     """Whose order it is."""
-    row = on.journal.order(order)
-    assert row is not None
-    return row.client
+    return present(on.journal.order(order)).client
 
 
 def orders_with_values(on: Stage, run: RunId, rounds: int = 2) -> list[Order]:
@@ -51,6 +50,13 @@ def orders_with_values(on: Stage, run: RunId, rounds: int = 2) -> list[Order]:
         if found:
             return found
     raise AssertionError("no order hands a value out")
+
+
+def first_order_with_values(**config: Any) -> tuple[Stage, RunId, Order]:
+    """Start a run, play it until values are handed out, and return the first order that brings some."""
+    on = stage()
+    run = on.start(given(**config))
+    return on, run, orders_with_values(on, run)[0]
 
 
 def lying(on: Stage, fetch: Callable[..., None]) -> Callable[..., None]:
@@ -68,8 +74,7 @@ def failure_of(on: Stage, order: Order) -> Failure:
     me = owner(on, order.id)
     on.agents[me].link.fetch = lying(on, on.agents[me].link.fetch)  # type: ignore[method-assign]
     on.agents[me].handle(order)
-    row = on.journal.order(order.id)
-    assert row is not None
+    row = present(on.journal.order(order.id))
     assert row.failure is not None, "it was believed"
     return row.failure
 

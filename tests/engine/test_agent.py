@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import tempfile
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engine.present import present
 from tests.engine.toys import stage, start, until
 from tests.laws.stage import Stage, ready
 from tests.synthetic import NAMES, SimSite, opener
-from tideline.core.errors import Cancelled, MemoryAhead, Unreachable
+from tideline.core.errors import Cancelled, MemoryAhead, Refused, Unreachable
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId, Role
 from tideline.engine.model.orders import OrderStatus, Receipt
 from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.process.private import close_home
+from tideline_server.store import SqlJournal
 
 BERT = ClientId(NAMES[1])
-
-
-@pytest.fixture
-def on() -> Stage:
-    return stage()
 
 
 def opened(on: Stage, cursor: int = 0, **more: Any) -> Any:
@@ -38,8 +41,7 @@ def test_an_order_handled_twice_is_worked_once(on: Stage) -> None:
     head = on.vaults[BERT].head(order.run)
     on.rebuild()
     assert on.handle(order).verdict == "stale"  # type: ignore[union-attr]
-    assert on.jobs.count((BERT, 0)) == 1
-    assert on.vaults[BERT].head(order.run) is head
+    assert on.jobs.count((BERT, 0)) == 1 and on.vaults[BERT].head(order.run) is head
 
 
 def test_an_order_is_finished_after_a_crash_without_working_again(on: Stage) -> None:
@@ -69,11 +71,8 @@ def test_a_policy_holds_for_orders_whose_join_never_came() -> None:
     agent = strict.agents[BERT]
     agent.link = run_of.agents[BERT].link
     assert agent.handle(order).verdict == "accepted"  # type: ignore[union-attr]
-    row = run_of.journal.order(order.id)
-    assert row is not None
-    assert row.failure is not None
-    assert row.failure.kind == "ContractRefused"
-    assert strict.jobs == []
+    row = present(run_of.journal.order(order.id))
+    assert row.failure is not None and row.failure.kind == "ContractRefused" and strict.jobs == []
 
 
 def test_an_owners_roles_hold_at_the_site_too(on: Stage) -> None:
@@ -84,8 +83,7 @@ def test_an_owners_roles_hold_at_the_site_too(on: Stage) -> None:
     (order,) = on.agent_service.orders(BERT)
     on.handle(order)
     failure = on.journal.order(order.id).failure  # type: ignore[union-attr]
-    assert failure is not None
-    assert (failure.kind, on.jobs) == ("RosterRefused", [])
+    assert failure is not None and (failure.kind, on.jobs) == ("RosterRefused", [])
     assert "This site may not be a source: its owner allows target" in failure.what
 
 
@@ -95,8 +93,7 @@ def test_a_shorter_contract_talks_no_site_into_more(on: Stage) -> None:
     short = replace(order, brief={**order.brief, "contract": order.brief["contract"][:1]})
     on.handle(short)
     failure = on.journal.order(order.id).failure  # type: ignore[union-attr]
-    assert failure is not None
-    assert failure.kind == "ContractRefused"
+    assert failure is not None and failure.kind == "ContractRefused"
     assert "derives another contract" in failure.what
 
 
@@ -113,18 +110,15 @@ def test_a_coordinator_cannot_ask_for_other_files_than_the_replys(on: Stage) -> 
 
     agent.link.report = greedy  # type: ignore[method-assign]
     agent.handle(order)
-    assert on.wire.up == []
-    assert asked[1].failure.kind == "NotFound"
+    assert on.wire.up == [] and asked[1].failure.kind == "NotFound"
 
 
 def test_an_order_that_has_ended_is_left_alone(on: Stage) -> None:
     """A cancelled order is not worked for, and nothing is reported."""
     run, order = opened(on)
     on.run_service.cancel(run)
-    assert on.handle(order) is None
-    assert (BERT, 0) not in on.jobs
-    row = on.journal.order(order.id)
-    assert row is not None
+    assert on.handle(order) is None and (BERT, 0) not in on.jobs
+    row = present(on.journal.order(order.id))
     assert (row.status, row.failure) == (OrderStatus.CANCELLED, None)
 
 
@@ -167,8 +161,7 @@ def test_a_link_that_gives_up_is_not_a_failure(on: Stage) -> None:
 def test_a_memory_with_a_hole_is_memory_lost(on: Stage) -> None:
     """A vault whose memory file is gone says so, instead of settling anew."""
     run, order = opened(on, 1)
-    head = on.vaults[BERT].head(run)
-    assert head is not None
+    head = present(on.vaults[BERT].head(run))
     on.vaults[BERT].parts(run).drop(head.memory[0][0])
     row = on.play(run)
     assert row.status is Status.STALLED
@@ -183,8 +176,7 @@ def test_a_reply_to_another_message_is_not_given_again(on: Stage) -> None:
     assert ready(agent, order).cursor == 1 and on.jobs.count((BERT, 1)) == 1
     with pytest.raises(MemoryAhead, match="has answered exchange 1 when something else was asked there"):
         ready(agent, replace(order, files=(*order.files, order.files[0])))
-    before = on.vaults[BERT].head(order.run)
-    assert before is not None
+    before = present(on.vaults[BERT].head(order.run))
     on.vaults[BERT].commit(order.run, replace(before, asked=None))
     assert ready(agent, replace(order, files=())).reply == before.reply, "a record from before this was kept"
 
@@ -193,26 +185,98 @@ def test_a_site_forgets_the_parts_of_earlier_orders(on: Stage) -> None:
     """A vault holds the parts of its head and of the order at hand, however long the run is."""
     run = start(on, rounds=12)
     on.play(run)
-    assert on.row(run).status is Status.COMPLETED
-    assert len(list(on.vaults[BERT].parts(run).digests())) <= 5
+    assert on.row(run).status is Status.COMPLETED and len(list(on.vaults[BERT].parts(run).digests())) <= 5
 
 
 @pytest.mark.parametrize(
-    "odd",
+    ("key", "odd"),
     [
-        {"role": ["source"]},
-        {"role": "owner"},
-        {"method": 7},
-        {"keeps": None},
-        {"threads": "all"},
-        {"threads": 0},
-        {"threads": 1 << 31},
+        ("role", ["source"]),
+        ("role", "owner"),
+        ("method", 7),
+        ("keeps", None),
+        ("threads", "all"),
+        ("threads", 0),
+        ("threads", 1 << 31),
     ],
 )
-def test_an_order_that_makes_no_sense_is_answered(on: Stage, odd: dict[str, Any]) -> None:
+def test_an_order_that_makes_no_sense_is_answered(on: Stage, key: str, odd: object) -> None:
     """The agent service hears which word of the brief is wrong; no step runs."""
     _, order = opened(on)
-    on.handle(replace(order, brief={**order.brief, **odd}))
+    on.handle(replace(order, brief={**order.brief, key: odd}))
     told = on.journal.order(order.id)
     assert told is not None and told.failure is not None and told.failure.kind == "Malformed"
-    assert f"its {next(iter(odd))} is missing or wrong" in told.failure.what and on.jobs.count((BERT, 0)) == 0
+    assert f"its {key} is missing or wrong" in told.failure.what and on.jobs.count((BERT, 0)) == 0
+
+
+# What lies in a home is for its owner: also where the home was there before, open to all.
+
+
+def mode(path: Path) -> int:
+    """What it lets whom do."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def open_to_all(folder: Path) -> Path:
+    """A home as a tired administrator makes it."""
+    (folder / "runs" / "one").mkdir(parents=True)
+    for name in ("admin.key", "keys.pem", "coordinator.json"):
+        (folder / name).write_text("x")
+        (folder / name).chmod(0o644)
+    (folder / "elsewhere").symlink_to("/")
+    for each in (folder, folder / "runs"):
+        each.chmod(0o755)
+    return folder
+
+
+def test_a_home_that_was_open_is_closed(tmp_path: Path) -> None:
+    """The folder, and what lies directly in it. Keys that may have been read are left for those who refuse them."""
+    home = open_to_all(tmp_path / "home")
+    close_home(home)
+    assert (mode(home), mode(home / "runs"), mode(home / "admin.key")) == (0o700, 0o700, 0o600)
+    assert mode(home / "keys.pem") == 0o644
+    assert mode(Path("/")) & 0o005, "what a link leads to is left alone"
+
+
+def test_a_new_home_is_closed(tmp_path: Path) -> None:
+    """From the start."""
+    close_home(tmp_path / "home")
+    assert mode(tmp_path / "home") == 0o700
+
+
+def test_a_volumes_group_stays(tmp_path: Path) -> None:
+    """A folder that gives its group to what is made in it has one on purpose."""
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o2775)
+    close_home(home)
+    assert mode(home) == 0o2770
+
+
+def test_a_database_elsewhere_is_closed(tmp_path: Path) -> None:
+    """With the files that SQLite has beside it."""
+    path = tmp_path / "a.db"
+    SqlJournal(path).close()
+    path.chmod(0o644)
+    with closing(SqlJournal(path)):
+        assert [mode(each) for each in sorted(tmp_path.iterdir())] == [0o600] * len(list(tmp_path.iterdir()))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's file takes root to make")
+def test_what_belongs_to_another_user_is_refused() -> None:
+    """In words. The home itself may be another's."""
+    with tempfile.TemporaryDirectory() as folder:  # which another user can reach, as those of pytest are not
+        Path(folder).chmod(0o755)
+        refuse_anothers(open_to_all(Path(folder) / "home"))
+
+
+def refuse_anothers(home: Path) -> None:
+    """Play a user to whom neither a home nor a file in it belongs."""
+    for each in (home, home / "admin.key"):
+        os.chown(each, 1234, -1)
+    os.seteuid(4321)
+    try:
+        with pytest.raises(Refused, match=r"Others may read .*/admin.key \(mode 0644\), which belongs to another user"):
+            close_home(home)
+    finally:
+        os.seteuid(0)

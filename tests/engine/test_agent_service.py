@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from tests.engine.intercepting import intercept
-from tests.engine.toys import Part, stage, start, until
+from tests.engine.present import present
+from tests.engine.toys import BRIEF_KEYS, Part, start, until
 from tests.laws.stage import Stage, ready
 from tests.synthetic import NAMES
 from tideline.archive.checks import LAX, Rules
@@ -55,11 +56,6 @@ class Loose:
     model: Weights = field("", Exposure.WEIGHTS)
 
 
-@pytest.fixture
-def on() -> Stage:
-    return stage()
-
-
 def opened(on: Stage, **more: Any) -> tuple[Any, Order]:
     """A run whose first round is open, and bert's order."""
     run = start(on, **more)
@@ -96,14 +92,9 @@ def report(on: Stage, order: Order, files: Files, **more: Any) -> Receipt:
 
 def refused(on: Stage, order: Order, receipt: Receipt, kind: str) -> None:
     """The reply is refused with a reason, and the reason is recorded."""
-    assert receipt.verdict == "refused"
-    assert receipt.error is not None
-    assert receipt.error.kind == kind
-    row = on.journal.order(order.id)
-    assert row is not None
-    assert row.status is OrderStatus.FAILED
-    assert row.failure == receipt.error
-    assert row.reply == ()
+    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
+    row = present(on.journal.order(order.id))
+    assert row.status is OrderStatus.FAILED and row.failure == receipt.error and row.reply == ()
     assert dict(row.metrics) == {}
 
 
@@ -111,11 +102,9 @@ def test_a_good_reply_is_accepted_once(on: Stage) -> None:
     """The first reply counts; any later one, good or bad, is acknowledged and dropped."""
     _, order = opened(on)
     files = send(on, order, message())
-    assert report(on, order, files).verdict == "accepted"
-    assert report(on, order, files).verdict == "stale"
+    assert report(on, order, files).verdict == "accepted" and report(on, order, files).verdict == "stale"
     assert report(on, order, (), failure=Failure("StepFailed", "too late")).verdict == "stale"
-    row = on.journal.order(order.id)
-    assert row is not None
+    row = present(on.journal.order(order.id))
     assert (row.status, row.reply, row.failure) == (OrderStatus.ANSWERED, files, None)
 
 
@@ -206,8 +195,7 @@ def test_a_reply_against_its_declaration_is_refused_with_the_reason(on: Stage, w
     run, order = opened(on, waiting={"min_replies": 2})
     refused(on, order, report(on, order, send(on, order, make())), kind)
     row = on.play(run)
-    assert row.status is Status.COMPLETED
-    assert on.journal.rounds(run)[1].folded == (ANNA, CARL)
+    assert row.status is Status.COMPLETED and on.journal.rounds(run)[1].folded == (ANNA, CARL)
 
 
 def test_a_refused_reply_without_a_quorum_stalls_with_the_reason(on: Stage) -> None:
@@ -289,8 +277,7 @@ def test_a_failure_brings_nothing_else(on: Stage) -> None:
     files = send(on, order, message())
     failure = Failure("StepFailed", "no luck")
     assert report(on, order, files, failure=failure).verdict == "accepted"
-    row = on.journal.order(order.id)
-    assert row is not None
+    row = present(on.journal.order(order.id))
     assert (row.status, row.reply, dict(row.metrics), row.failure) == (OrderStatus.FAILED, (), {}, failure)
 
 
@@ -304,12 +291,9 @@ def test_a_late_reply_is_recorded_and_not_folded(on: Stage) -> None:
     on.scheduler.turn(run)
     assert on.row(run).cursor == 1
     pushes = len(on.wire.up)
-    receipt = on.handle(order)
-    assert receipt is not None
-    assert receipt.verdict == "late"
-    assert len(on.wire.up) == pushes
-    row = on.journal.order(order.id)
-    assert row is not None
+    receipt = present(on.handle(order))
+    assert receipt.verdict == "late" and len(on.wire.up) == pushes
+    row = present(on.journal.order(order.id))
     assert (row.status, row.failure, row.reply) == (OrderStatus.EXPIRED, None, ())
     assert row.metrics.keys() == {"loss"}
     assert on.handle(order).verdict == "stale"  # type: ignore[union-attr]
@@ -326,12 +310,7 @@ def test_a_late_reply_leaves_the_site_able_to_go_on(on: Stage) -> None:
     ready(on.agents[BERT], order)
     on.play(run, lambda orders: [o for o in orders if o.id != order.id])
     assert on.row(run).status is Status.COMPLETED
-    assert [r.folded for r in on.journal.rounds(run)][1:] == [
-        (ANNA, CARL),
-        (ANNA, BERT, CARL),
-        (ANNA, BERT, CARL),
-        tuple(NAMES[:3]),
-    ]
+    assert [r.folded for r in on.journal.rounds(run)][1:] == [(ANNA, CARL), *[(ANNA, BERT, CARL)] * 3]
 
 
 def test_a_round_that_closes_while_parts_are_pushed_makes_the_reply_late(on: Stage) -> None:
@@ -383,8 +362,7 @@ def test_a_reply_whose_parts_are_collected_while_it_is_checked_is_sent_again(on:
     checked_slowly(on, hours)
     assert on.handle(order).verdict == "accepted"  # type: ignore[union-attr]
     row = on.journal.order(order.id)
-    assert row is not None and row.status is OrderStatus.ANSWERED
-    assert on.play(run).status is Status.COMPLETED
+    assert row is not None and row.status is OrderStatus.ANSWERED and on.play(run).status is Status.COMPLETED
 
 
 def test_a_reply_whose_round_closes_while_it_is_checked_is_late(on: Stage) -> None:
@@ -409,8 +387,7 @@ def test_bytes_are_counted_both_ways(on: Stage) -> None:
     """An order's row says how many archive bytes went down and up for it."""
     _, order = opened(on)
     on.handle(order)
-    row = on.journal.order(order.id)
-    assert row is not None
+    row = present(on.journal.order(order.id))
     assert row.bytes_down == sum(size for _, size in order.files)
     assert row.bytes_up == sum(size for _, size in row.reply)
 
@@ -444,8 +421,7 @@ def test_a_sign_of_life_is_written_now_and_then(on: Stage) -> None:
         if on.agent_service.lives(BERT):
             on.agent_service.write_living()
         seen.append(on.journal.client(BERT).seen)  # type: ignore[union-attr]
-    assert len(set(seen)) == 60 * 3.0 / SEEN_SECONDS
-    assert not on.agent_service.lives(BERT)
+    assert len(set(seen)) == 60 * 3.0 / SEEN_SECONDS and not on.agent_service.lives(BERT)
 
 
 def test_signs_of_life_that_cannot_be_written_are_written_later(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,18 +447,7 @@ def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage
     on.clock.advance(30.0)
     (again,) = on.agent_service.orders(BERT)
     assert again == replace(order, seconds_left=70.0)
-    assert set(order.brief) == {
-        "method",
-        "config",
-        "world",
-        "threads",
-        "keeps",
-        "contract",
-        "role",
-        "version",
-        "scoring",
-        "intent",
-    }
+    assert set(order.brief) == BRIEF_KEYS
     on.clock.advance(1000.0)
     assert on.agent_service.orders(BERT)[0].seconds_left == 0.0
 

@@ -88,8 +88,7 @@ def test_a_reference_that_trains_on_no_rows_goes_without() -> None:
     """The run itself has them changed."""
     stage = Stage(METHODS, sites())
     run = stage.row(stage.start(asked("fedprox", augment=FLIP, reference={"method": "central", "roles": ["source"]})))
-    assert run.spec.augment.on and run.reference is not None
-    assert not stage.row(run.reference).spec.augment.on
+    assert run.spec.augment.on and run.reference is not None and not stage.row(run.reference).spec.augment.on
     alike = stage.row(stage.start(asked("fedprox", augment=FLIP, reference={"method": "fedavg"})))
     assert alike.reference is not None and stage.row(alike.reference).spec.augment == alike.spec.augment
 

@@ -58,9 +58,7 @@ def count_at(on: Federation, run: RunId, name: str, best: int) -> float | None:
     return float(decode(peaks.Mine, head.best.memory[0][0], vault.parts(run), LAX).w)
 
 
-@pytest.mark.parametrize("peak", [1, 2, 3, 4])
-@pytest.mark.parametrize("alone", [False, True])
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("peak", "alone", "every"), [(1, False, 1), (2, True, 3), (3, True, 1), (4, False, 3), (4, True, 3)])
 def test_the_best_is_what_was_scored_then(peak: int, alone: bool, every: int) -> None:
     """Also in the last round, also between checkpoints, and where the coordinator goes on by itself after a scoring."""
     with closing(Federation(peaks.METHODS, sites())) as on:
@@ -150,7 +148,7 @@ def test_a_method_that_scores_in_a_way_of_its_own_is_refused() -> None:
     assert refused.value.context["path"] == "selection"
 
 
-@pytest.mark.parametrize("method", ["stlf", "feddadil"])
+@pytest.mark.parametrize("method", ["stlf", pytest.param("feddadil", marks=pytest.mark.nightly(job="services"))])
 def test_methods_that_compare_models_select_by_the_one_that_they_predict_with(method: str) -> None:
     """Each scores once, so this round is its best; its validation rows are others than those of the scores."""
     with closing(Federation(METHODS, sites())) as on:

@@ -83,14 +83,12 @@ def test_as_many_sites_as_fit() -> None:
     with pytest.raises(RosterRefused, match=r"The keys of 5000 sites, which seal for each other, do not fit") as refusal:
         check_room(too_many)
     most = int(refusal.value.todo.split()[3])
-    assert refusal.value.context["path"] == "roster"
-    assert refusal.value.todo == f"Name at most {most} sites"
+    assert refusal.value.context["path"] == "roster" and refusal.value.todo == f"Name at most {most} sites"
     check_room(run_of(numbered(most)))
     with pytest.raises(RosterRefused):
         check_room(run_of(numbered(most + 1)))
     found = told(run_of(numbered(most)), [client(name, SIGNED) for name in numbered(most)])
-    assert len(found) == most
-    assert most == MOST_SITES
+    assert len(found) == most and most == MOST_SITES
 
 
 def test_a_value_that_is_sealed_to_all_sites_fits_into_a_reply() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.present import present
 from tests.engine.test_private_runs import NOISE, asked
 from tests.laws.stage import Cuts, Stage, ready
 from tests.synthetic import sites
@@ -39,11 +40,7 @@ class Budgeted(Stage):
     """A stage whose sites have ledgers, and anna a budget."""
 
     def __init__(
-        self,
-        folder: Path,
-        rules: PrivacyRules = AMPLE,
-        cuts: Cuts | None = None,
-        data: Mapping[str, SimSite] | None = None,
+        self, folder: Path, rules: PrivacyRules = AMPLE, cuts: Cuts | None = None, data: Mapping[str, SimSite] | None = None
     ) -> None:
         self.folder, self.privacy = folder, rules
         super().__init__(METHODS, sites() if data is None else data, cuts)
@@ -73,8 +70,7 @@ class Budgeted(Stage):
         return next(each for each in self.waiting() if each.step == step and self.whose(each) == ANNA)
 
     def whose(self, order: Order) -> ClientId:
-        row = self.journal.order(order.id)
-        assert row is not None
+        row = present(self.journal.order(order.id))
         return row.client
 
 
@@ -82,8 +78,7 @@ def test_a_run_is_reserved_at_its_join_and_charged_before_each_step(tmp_path: Pa
     """Once it has ended all that it reserved is spent, which is what its plan costs, and no entry tells what another has."""
     stage = Budgeted(tmp_path)
     run = stage.start(asked())
-    assert stage.play(run).status == "completed"
-    assert stage.kinds()[:3] == ["reserved", "run", "order"]
+    assert stage.play(run).status == "completed" and stage.kinds()[:3] == ["reserved", "run", "order"]
     assert stage.kinds()[4:8] == ["charged", "order", "reply", "charged"]
     budgets = stage.ledger.budgets()
     assert charges_of(budgets.charged("rows")) == WHOLE and not budgets.reserved("rows")
@@ -115,8 +110,7 @@ def test_the_same_order_twice_costs_once_and_gives_the_same_bytes(tmp_path: Path
     assert stage.kinds("charged") == ["charged"]
     vault.restore(run, before)
     stage.rebuild()
-    assert ready(stage.agents[ANNA], order).reply == first.reply
-    assert stage.kinds("charged") == ["charged"]
+    assert ready(stage.agents[ANNA], order).reply == first.reply and stage.kinds("charged") == ["charged"]
     vault.restore(run, before)
     assert ready(stage.agents[ANNA], replace(order, seed=order.seed + 1)).reply != first.reply
     assert stage.kinds("charged") == ["charged"] * 2
@@ -159,8 +153,7 @@ def test_every_place_where_the_agent_may_die(tmp_path: Path) -> None:
     """Between charge and answer, too: the run completes, and each step was charged once."""
     stage = Budgeted(tmp_path, cuts=Cuts(every=True))
     run = stage.start(asked())
-    assert stage.play(run).status == "completed"
-    assert charges_of(stage.ledger.budgets().charged("rows")) == WHOLE
+    assert stage.play(run).status == "completed" and charges_of(stage.ledger.budgets().charged("rows")) == WHOLE
 
 
 def test_a_backup_of_the_home_does_not_spend_twice(tmp_path: Path) -> None:

@@ -96,8 +96,7 @@ def test_a_site_of_weight_zero_comes_last() -> None:
     """It is drawn only where the others are not enough, and then all of those are drawn alike."""
     sampling = Sampling(3, Draw.WEIGHTS, {**dict.fromkeys(TEN, 0.0), TEN[4]: 1e-300, TEN[7]: 5.0})
     draws = [cohort(sampling, cursor) for cursor in range(DRAWS)]
-    assert all({TEN[4], TEN[7]} < set(each) for each in draws)
-    assert len({each[2] for each in draws}) == 8
+    assert all({TEN[4], TEN[7]} < set(each) for each in draws) and len({each[2] for each in draws}) == 8
 
 
 def test_equal_weights_are_no_weights() -> None:
@@ -119,8 +118,7 @@ def test_those_who_are_available_are_drawn_first() -> None:
     by = replace(Sampling(4), by=Draw.AVAILABILITY)
     for cursor in range(50):
         few = cohort(by, cursor, first=frozenset(TEN[:2]))
-        assert set(TEN[:2]) < set(few)
-        assert set(cohort(by, cursor, first=frozenset(TEN[:6]))) < set(TEN[:6])
+        assert set(TEN[:2]) < set(few) and set(cohort(by, cursor, first=frozenset(TEN[:6]))) < set(TEN[:6])
         alike = [cohort(by, cursor, first=frozenset(first)) for first in ((), TEN, few)]
         assert alike[0] == alike[1] == cohort(Sampling(4), cursor) and set(alike[2]) == set(few)
         assert cohort(Sampling(4), cursor, first=frozenset(TEN[:2])) == alike[0], "no other draw asks who is available"
@@ -131,8 +129,7 @@ def test_what_is_not_drawn_is_not_made() -> None:
     looked: list[str] = []
     phase = Phase("ask", idle, ask=one_by_one(looked, *ROSTER), sampled=True)
     turned = turns.begin(replace(game(phase), sampling=Sampling(1)))
-    assert len(turned.orders) == 1 and looked == []
-    assert list(dict(turned.orders)) == looked
+    assert len(turned.orders) == 1 and looked == [] and list(dict(turned.orders)) == looked
     for sampled, expected in ((True, 2), (False, 3)):
         played = game(Phase("ask", idle, ask=to_everybody, sampled=sampled))
         assert len(turns.begin(replace(played, sampling=Sampling(2))).orders) == expected
@@ -211,8 +208,7 @@ def test_a_recorded_cohort_is_used_again_whoever_is_heard_of_then(every: int) ->
     assert on.play(run).status is Status.COMPLETED
     made = cohorts(on, run)
     assert [set(made[cursor]) for cursor in range(3)] == [set(names) for names in living[:3]]
-    assert set(made[3]) < set(living[3])
-    assert len(made[4]) == 5
+    assert set(made[3]) < set(living[3]) and len(made[4]) == 5
     assert [closed.asked.keys() for closed in on.journal.rounds(run)[1:]] == [set(names) for _, names in sorted(made.items())]
 
 
@@ -243,8 +239,7 @@ def test_the_reference_is_sampled_alike() -> None:
     on = stage()
     run = on.start(experiment("toy", CROWD, sample=2, reference={"method": "fedavg"}))
     row = on.row(run)
-    assert row.reference is not None
-    assert on.row(row.reference).spec.sampling == row.spec.sampling == Sampling(2)
+    assert row.reference is not None and on.row(row.reference).spec.sampling == row.spec.sampling == Sampling(2)
 
 
 def test_requests_cross_to_the_worker() -> None:
@@ -259,6 +254,7 @@ def test_requests_cross_to_the_worker() -> None:
         assert type(again.spec.sampling.sites) is type(spec.sampling.sites)  # type: ignore[union-attr]
 
 
+AT_NIGHT = pytest.mark.nightly(job="services")
 WEIGHTS = dict.fromkeys(NAMES, 1.0)
 REFUSED: list[tuple[Any, str, str]] = [
     (0, "sample", "sample is 0; one site at least is asked"),
@@ -292,8 +288,7 @@ def test_a_sample_that_cannot_be_is_refused(sample: Any, path: str, words: str) 
     on = stage()
     with pytest.raises(Refused) as refusal:
         start(on, roster=CROWD, sample=sample)
-    assert refusal.value.context["path"] == path
-    assert words in refusal.value.what + refusal.value.todo
+    assert refusal.value.context["path"] == path and words in refusal.value.what + refusal.value.todo
     assert refusal.value.todo and on.journal.run_ids() == ()
 
 
@@ -302,7 +297,14 @@ def robust(rule: str, **more: Any) -> dict[str, Any]:
     return experiment("fedavg", CROWD, config={"robust": rule, "byzantine": 1}, **more)
 
 
-@pytest.mark.parametrize(("rule", "least"), [("median", 3), ("trimmed_mean", 3), ("krum", 5), ("multi_krum", 5)])
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [
+        ("median", 3),
+        ("krum", 5),
+        *(pytest.param(*rule, marks=pytest.mark.nightly(job="services")) for rule in (("trimmed_mean", 3), ("multi_krum", 5))),
+    ],
+)
 def test_a_robust_fold_counts_the_cohort(rule: str, least: int) -> None:
     """A round has no more replies than its cohort: a smaller number is refused, a share gives as many as are needed."""
     on = stage()
@@ -315,8 +317,7 @@ def test_a_robust_fold_counts_the_cohort(rule: str, least: int) -> None:
     assert on.play(run).status is Status.COMPLETED
     named = {fact.phase for fact in on.row(run).plan if fact.floor}
     asked_ = [len(names) for cursor, names in cohorts(on, run).items() if on.row(run).plan[cursor].phase in named]
-    assert set(asked_) == {least}
-    assert on.play(on.start(robust(rule, sample=least))).status is Status.COMPLETED
+    assert set(asked_) == {least} and on.play(on.start(robust(rule, sample=least))).status is Status.COMPLETED
 
 
 def test_a_run_from_before_has_no_sampling() -> None:

@@ -158,8 +158,7 @@ def test_the_section_is_read_with_the_place_of_a_mistake() -> None:
     assert read == Computing(precision=Precision.BFLOAT16)
     with pytest.raises(ConfigRefused, match=r"did you mean bfloat16\?") as refused:
         read_experiment({**asked, "computing": {"precision": "bfloat"}})
-    assert refused.value.context["path"] == "computing.precision"
-    assert plain(read)["deterministic"] == "auto"
+    assert refused.value.context["path"] == "computing.precision" and plain(read)["deterministic"] == "auto"
 
 
 def test_an_owner_approves_how_a_run_computes() -> None:
@@ -171,7 +170,6 @@ def test_an_owner_approves_how_a_run_computes() -> None:
 
     low = Computing(precision=Precision.BFLOAT16)
     assert len({intent_digest(brief(each)) for each in (None, Computing(), low)}) == 3
-    assert "computing" not in facts_of(brief(None))
-    assert facts_of(brief(low))["computing"] == plain(low)
+    assert "computing" not in facts_of(brief(None)) and facts_of(brief(low))["computing"] == plain(low)
     assert "computing: precision: bfloat16, compile: False, accumulate: 1, deterministic: auto" in brief_in_words(brief(low))
     assert not any("computing" in line for line in brief_in_words(brief(None)))

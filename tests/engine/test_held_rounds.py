@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.toys import Stage, stage, start
-from tideline.core.run import ClientId, Waiting
+from tests.engine.toys import Stage, start
+from tideline.core.run import ClientId, RunId, Waiting
 from tideline.engine.coordinator.scheduler import Progress, waits_for
 from tideline.engine.model.orders import Hold
 from tideline.engine.model.runs import Status
@@ -13,12 +13,7 @@ from tideline.engine.model.runs import Status
 ANNA, BERT, CARL = map(ClientId, ("anna", "bert", "carl"))
 
 
-@pytest.fixture
-def on() -> Stage:
-    return stage()
-
-
-def opened(on: Stage, why: Hold, who: ClientId = BERT, **waiting: float) -> str:
+def opened(on: Stage, why: Hold, who: ClientId = BERT, **waiting: float) -> RunId:
     """A run whose other sites have joined, and one waits."""
     run = start(on, waiting={"deadline": 100.0, **waiting})
     on.scheduler.turn(run)
@@ -31,10 +26,11 @@ def opened(on: Stage, why: Hold, who: ClientId = BERT, **waiting: float) -> str:
     return run
 
 
-def status(on: Stage, run: str) -> Status:
-    row = on.journal.run(run)  # type: ignore[arg-type]
-    assert row is not None
-    return row.status
+def answer(on: Stage, *names: ClientId) -> None:
+    """Let these sites answer the order that each has."""
+    for name in names:
+        (order,) = on.agent_service.orders(name)
+        on.handle(order)
 
 
 def held_again(on: Stage, held: Hold = Hold.APPROVAL) -> None:
@@ -49,22 +45,21 @@ def test_a_held_order_outlasts_the_deadline(on: Stage, held: Hold) -> None:
     run = opened(on, held)
     on.clock.advance(150.0)
     held_again(on, held)
-    later = on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert status(on, run) is Status.WAITING and later is not None and later > on.clock.now()
-    told = on.result(run)  # type: ignore[arg-type]
+    later = on.scheduler.turn(run)
+    assert on.row(run).status is Status.WAITING and later is not None and later > on.clock.now()
+    told = on.result(run)
     assert "bert" in told["waits_for"] and [each["held"] for each in told["awaited"]] == [held.value]
-    (order,) = on.agent_service.orders(BERT)
-    on.handle(order)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert status(on, run) is Status.RUNNING
+    answer(on, BERT)
+    on.scheduler.turn(run)
+    assert on.row(run).status is Status.RUNNING
 
 
 def test_not_without_a_sign_of_life(on: Stage) -> None:
     """A site that has gone away while it held its order is missing like any other."""
     run = opened(on, Hold.APPROVAL)
     on.clock.advance(400.0)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert status(on, run) is Status.STALLED
+    on.scheduler.turn(run)
+    assert on.row(run).status is Status.STALLED
 
 
 def test_not_for_ever(on: Stage) -> None:
@@ -72,12 +67,12 @@ def test_not_for_ever(on: Stage) -> None:
     run = opened(on, Hold.APPROVAL, held=1000.0)
     on.clock.advance(1050.0)
     held_again(on)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert status(on, run) is Status.WAITING
+    on.scheduler.turn(run)
+    assert on.row(run).status is Status.WAITING
     on.clock.advance(60.0)
     held_again(on)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert status(on, run) is Status.STALLED
+    on.scheduler.turn(run)
+    assert on.row(run).status is Status.STALLED
 
 
 def test_at_the_join_it_is_said_for_how_long(on: Stage) -> None:
@@ -88,17 +83,13 @@ def test_at_the_join_it_is_said_for_how_long(on: Stage) -> None:
     assert on.result(run)["waits_for"].endswith("of them for the approval of bert; gives up in 5 min")
 
 
-def in_training(on: Stage, **waiting: float) -> str:
+def in_training(on: Stage, **waiting: float) -> RunId:
     """A run whose first round anna and carl have answered, and whose third site waits for its owner's word."""
     run = start(on, waiting={"deadline": 100.0, **waiting})
     on.scheduler.turn(run)
-    for name in (ANNA, BERT, CARL):
-        (order,) = on.agent_service.orders(name)
-        on.handle(order)
+    answer(on, ANNA, BERT, CARL)
     on.scheduler.turn(run)
-    for name in (ANNA, CARL):
-        (order,) = on.agent_service.orders(name)
-        on.handle(order)
+    answer(on, ANNA, CARL)
     held_again(on)
     return run
 
@@ -106,30 +97,28 @@ def in_training(on: Stage, **waiting: float) -> str:
 def test_a_round_that_has_its_quorum_goes_on_without_the_held(on: Stage) -> None:
     """At its deadline, as without any site that is absent; and the run says so meanwhile. The next round is asked at once."""
     run = in_training(on, min_replies=2)
-    row = on.journal.run(run)  # type: ignore[arg-type]
-    assert row is not None
-    assert on.result(run)["waits_for"] == "waiting for the approval of bert; goes on without them in 100 s"  # type: ignore[arg-type]
+    row = on.row(run)
+    assert on.result(run)["waits_for"] == "waiting for the approval of bert; goes on without them in 100 s"
     on.clock.advance(101.0)
     held_again(on)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    later = on.journal.run(run)  # type: ignore[arg-type]
-    assert later is not None and later.cursor > row.cursor and status(on, run) is Status.RUNNING
-    assert on.journal.rounds(run)[-1].folded == (ANNA, CARL)  # type: ignore[arg-type]
+    on.scheduler.turn(run)
+    later = on.row(run)
+    assert later.cursor > row.cursor and later.status is Status.RUNNING
+    assert on.journal.rounds(run)[-1].folded == (ANNA, CARL)
 
 
 def test_a_round_that_needs_the_held_waits_for_it(on: Stage) -> None:
     """Where all are wanted, the owner's word is waited for; then the run goes on with it."""
     run = in_training(on)
-    before = on.journal.rounds(run)  # type: ignore[arg-type]
-    assert on.result(run)["waits_for"] == "waiting for the approval of bert; gives up in 7 d"  # type: ignore[arg-type]
+    before = on.journal.rounds(run)
+    assert on.result(run)["waits_for"] == "waiting for the approval of bert; gives up in 7 d"
     on.clock.advance(101.0)
     held_again(on)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert status(on, run) is Status.RUNNING and on.journal.rounds(run) == before  # type: ignore[arg-type]
-    (order,) = on.agent_service.orders(BERT)
-    on.handle(order)
-    on.scheduler.turn(run)  # type: ignore[arg-type]
-    assert on.journal.rounds(run)[-1].folded == (ANNA, BERT, CARL)  # type: ignore[arg-type]
+    on.scheduler.turn(run)
+    assert on.row(run).status is Status.RUNNING and on.journal.rounds(run) == before
+    answer(on, BERT)
+    on.scheduler.turn(run)
+    assert on.journal.rounds(run)[-1].folded == (ANNA, BERT, CARL)
 
 
 def test_in_words() -> None:

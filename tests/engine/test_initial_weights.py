@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from tests.engine.toys import BRIEF_KEYS
 from tests.synthetic import FEATURES, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -123,18 +124,7 @@ def test_sites_are_told_nothing_of_it(federation: Federation) -> None:
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": bring(federation, save(weights()))})
     (order,) = federation.agent_service.orders("anna")  # type: ignore[arg-type]
     assert order.run == run
-    assert set(order.brief) == {
-        "method",
-        "config",
-        "world",
-        "threads",
-        "keeps",
-        "contract",
-        "role",
-        "version",
-        "scoring",
-        "intent",
-    }
+    assert set(order.brief) == BRIEF_KEYS
     assert "weights" not in order.brief["world"]
 
 

@@ -14,13 +14,14 @@ from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
 from tideline.archive.errors import Undeclared
 from tideline.core.asked.world import World, world_in
-from tideline.core.errors import NetworkDiffers
+from tideline.core.errors import NetworkDiffers, Unreachable
 from tideline.core.run import Digest, NetworkPrint, OrderId, RunId, RunSpec
 from tideline.core.settings import plain
 from tideline.engine.compute import step_runner
 from tideline.engine.model.joins import check_join, kept
 from tideline.engine.model.orders import Reply
-from tideline.engine.simulation.federation import simulate
+from tideline.engine.model.runs import Status
+from tideline.engine.simulation.federation import Federation, simulate
 from tideline.nets import fingerprint, registry
 
 WORLD = {"inputs": [8], "classes": 3, "model": {"name": "sequence", "options": {"hidden": [7]}}}
@@ -117,8 +118,7 @@ def test_a_print_is_the_same_each_time_and_shows_the_options() -> None:
     other = fingerprint.print_of(world_in({**WORLD, "model": {"name": "sequence", "options": {"hidden": [7], "act": "tanh"}}}))
     assert one is not None and other is not None
     assert one.lines[:2] == ("the option act = 'relu'", "the option hidden = (7,)")
-    assert "features.1.weight of 7x8 float32" in one.lines
-    assert one.outputs and one.outputs != other.outputs
+    assert "features.1.weight of 7x8 float32" in one.lines and one.outputs and one.outputs != other.outputs
 
 
 def test_a_run_ends_where_a_site_has_another_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +132,7 @@ def test_a_run_ends_where_a_site_has_another_network(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(step_runner, "print_of", other)
     given = experiment("fedavg", dict.fromkeys(("anna", "bert"), "source"), world=WORLD)
     result = simulate(METHODS, given, sites(("anna", "bert")))
-    assert result["status"] != "completed"
-    assert "builds another sequence than the coordinator" in str(result)
+    assert result["status"] != "completed" and "builds another sequence than the coordinator" in str(result)
 
 
 def test_a_site_without_the_network_says_how_it_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,5 +142,25 @@ def test_a_site_without_the_network_says_how_it_gets_it(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(step_runner, "print_of", lacking)
     result = simulate(METHODS, experiment("fedavg", {"anna": "source"}, world=WORLD), sites(("anna",)))
-    assert result["status"] != "completed"
-    assert "--networks MODULE:NAME" in str(result)
+    assert result["status"] != "completed" and "--networks MODULE:NAME" in str(result)
+
+
+# A coordinator that lacks the code of a run that has begun leaves it alone, and ends it not.
+SEQUENCE_WORLD = {"inputs": [8], "classes": 3, "model": "sequence"}
+
+
+def test_a_network_that_the_operator_forgot() -> None:
+    """The run goes on, to the same end, once it is there again."""
+    on, other = Federation(METHODS, sites()), Federation(METHODS, sites())
+    given = {**experiment("fedavg", {"anna": "source", "bert": "source"}), "world": SEQUENCE_WORLD}
+    end = other.run(other.start(given))["state_digest"]
+    run = on.start(given)
+    for agent in on.agents.values():
+        for order in on.agent_service.orders(agent.name):
+            agent.handle(order)
+    registry.use([])
+    with pytest.raises(Unreachable, match=r"cannot go on here: world\.model is 'sequence'") as away:
+        on.scheduler.turn(run)
+    assert "--networks" in away.value.todo and on.run_service.find(run).status in (Status.WAITING, Status.RUNNING)
+    registry.use(["tests.nets.foreign:NETWORKS"])
+    assert on.run(run)["state_digest"] == end

@@ -126,8 +126,7 @@ def test_replies_are_read_in_sorted_order() -> None:
     """However they are given, replies are iterated by client and decoded when they are looked at."""
     looked: list[str] = []
     replies = Replies({ClientId(c): (lambda c=c: looked.append(c) or c) for c in ("bert", "carl", "anna")})
-    assert list(replies) == ["anna", "bert", "carl"]
-    assert looked == []
+    assert list(replies) == ["anna", "bert", "carl"] and looked == []
     assert list(replies.values()) == looked == ["anna", "bert", "carl"]
 
 
@@ -140,8 +139,7 @@ def test_the_host_process_is_left_as_it_was() -> None:
         torch.randn(3)
         torch.randn(3, generator=rng)
         raise ValueError("x")
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), before) and torch.get_num_threads() == threads
 
 
 @settings(max_examples=examples(50))
@@ -203,9 +201,7 @@ def test_a_site_that_cannot_read_its_data_says_no_more_than_that() -> None:
 
     on = stage(bert=SimSite(broken))
     row = on.play(start(on))
-    assert row.status is Status.STALLED
-    assert "raised OSError" in row.cause
-    assert "patients" not in row.cause
+    assert row.status is Status.STALLED and "raised OSError" in row.cause and "patients" not in row.cause
 
 
 def test_calls_are_known_by_name() -> None:
@@ -214,8 +210,7 @@ def test_calls_are_known_by_name() -> None:
     assert [m.name for m in compute.methods()] == ["toy", "fedavg"]
     described = compute.describe("fedavg", "tiny")
     assert {s.name for s in described.settings} >= {"rounds", "epochs", "rate"}
-    assert all(s.doc for s in described.settings)
-    assert len(described.digest) == 64
+    assert all(s.doc for s in described.settings) and len(described.digest) == 64
     asked = {"method": "fedavg", "preset": "tiny", "secure_sums": False}
     assert DESCRIBE.result(answered(compute, "describe", asked)) == described
     assert CHECK.result({GIVES: None}) is None, "a check gives nothing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,11 @@ CASES: dict[str, tuple[Methods, Mapping[str, Any], Mapping[str, SimSite]]] = {
 }
 
 
+def at_night(*cases: str) -> list[Any]:
+    """Return these cases as parameters of tests that are played at night."""
+    return [pytest.param(case, marks=pytest.mark.nightly(job="services")) for case in cases]
+
+
 class Killed(Exception):
     """Stands for the end of the process."""
 
@@ -72,6 +78,7 @@ def at(folder: Path, case: str) -> Federation:
     return made
 
 
+@cache
 def undisturbed(case: str) -> dict[str, Any]:
     methods, given, there = CASES[case]
     with closing(Federation(methods, there)) as on:
@@ -96,7 +103,7 @@ def killed(folder: Path, case: str, when: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["fedavg", "passing", "peaks", "packed", *at_night("feddadil")])
 def test_killed_anywhere(case: str, tmp_path: Path) -> None:
     """Killed after its second answer, and after the next two, and so on to its end: each time it goes on, and gets further."""
     times = 0
@@ -108,7 +115,7 @@ def test_killed_anywhere(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", [1, 4, 7])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["fedavg", "passing", *at_night("feddadil", "peaks", "packed")])
 def test_killed_once(case: str, when: int, tmp_path: Path) -> None:
     assert killed(tmp_path, case, when)
     with closing(at(tmp_path, case)) as on:
@@ -173,32 +180,9 @@ def test_keys_are_for_the_owner_alone(begun: Path) -> None:
 
 def test_every_method_that_changes_something_is_recorded() -> None:
     """Each method of the port is known to write or to read; a new one has to be sorted in."""
-    reads = {
-        "run",
-        "run_ids",
-        "headlines",
-        "count_runs",
-        "last_event",
-        "tally",
-        "leases",
-        "rounds",
-        "order",
-        "orders",
-        "open_orders",
-        "last_answers",
-    }
-    reads |= {
-        "round",
-        "recent_rounds",
-        "order_lines",
-        "missed",
-        "standing",
-        "round_totals",
-        "site_totals",
-        "scores",
-        "barred",
-        "last_seen",
-    }
+    reads = {"run", "run_ids", "headlines", "count_runs", "last_event", "tally", "leases", "rounds", "order", "orders"}
+    reads |= {"open_orders", "last_answers", "round", "recent_rounds", "order_lines", "missed", "standing", "round_totals"}
+    reads |= {"site_totals", "scores", "barred", "last_seen"}
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
     reads |= {"witness", "witness_mark", "tombstone", "tombstones", "audit_base", "due_runs", "projects", "usage", "uploaded"}
     reads |= {"user_session", "user_sessions", "current", "recent_orders", "mentions"}

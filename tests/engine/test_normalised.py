@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from tests.engine.present import present
 from tests.frozen.played import IMAGES, begun, drawn
 from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
@@ -110,8 +111,7 @@ def test_what_is_prepared_of_rows_is_prepared_of_normalised_ones() -> None:
     method = in_world(resolve(METHODS, "feddadil"), Normalise(Scaling.SHARED))
     for name in ROSTER:
         vault = federation.agents[ClientId(name)].vault
-        head = vault.head(RunId(run))
-        assert head is not None
+        head = present(vault.head(RunId(run)))
         memory = decode(method.memory, head.memory[0][0], vault.parts(RunId(run)), LAX)
         assert not memory.z.numel() and statistics_in(memory) is not None  # rows go with the run's last exchange
 
@@ -129,8 +129,7 @@ def test_a_run_that_samples_sites() -> None:
     roster = {**ROSTER, "dora": "source"}
     federation = Federation(METHODS, {n: SimSite(Scaled(i)) for i, n in enumerate(roster)})
     run = federation.start({**experiment("fedavg", roster), "world": UNSAID, "sample": 2})
-    assert federation.run(run)["status"] == "completed"
-    assert len(federation.journal.orders(run, 0)) == 2
+    assert federation.run(run)["status"] == "completed" and len(federation.journal.orders(run, 0)) == 2
     with pytest.raises(ConfigRefused, match="takes no sample"):
         federation.start({**experiment("local", roster), "world": {**UNSAID, "normalise": "shared"}, "sample": 2})
 

@@ -11,6 +11,7 @@ from nacl.signing import SigningKey
 from tests.engine.handovers import handed_over, peer, rotated
 from tests.engine.low_order import LOW_ORDER
 from tests.engine.passing import ALL
+from tests.engine.present import present
 from tests.engine.sealing_stage import ANNA, BERT, CARL, given, orders_with_values, owner, played, stage
 from tests.laws.stage import Stage
 from tideline.archive.errors import SealBroken
@@ -40,8 +41,7 @@ def test_keys_are_pinned_when_they_are_met() -> None:
     played(on)
     peer_keys = on.peer_keys_of[ANNA]
     known = peer_keys.pins.read()
-    assert set(known) == set(ALL)
-    assert known[BERT].keys == on.peer_keys_of[BERT].own().public
+    assert set(known) == set(ALL) and known[BERT].keys == on.peer_keys_of[BERT].own().public
 
 
 def test_a_handover_is_followed_and_a_gap_is_not() -> None:
@@ -59,8 +59,7 @@ def test_a_handover_is_followed_and_a_gap_is_not() -> None:
         peer_keys = on_ring(first.public)
         with pytest.raises(PeerRefused, match="tideline site trust bert"):
             peer_keys.trust({BERT: peer(third, *handovers), CARL: peer(first)})
-        assert CARL not in peer_keys.pins.read()
-        assert peer_keys.pins.read()[BERT].keys == first.public
+        assert CARL not in peer_keys.pins.read() and peer_keys.pins.read()[BERT].keys == first.public
 
 
 def on_ring(keys: Keys) -> PeerKeys:
@@ -91,8 +90,7 @@ def test_former_keys_are_believed_for_a_while() -> None:
         assert "Begin the run again" in old.value.todo
     now[0] = 4999.0 + FORMER_SECONDS
     assert vouched_by_bert(on, seen)
-    receipt = on.handle(seen)
-    assert receipt is not None
+    receipt = present(on.handle(seen))
     assert receipt.verdict == "accepted"
 
 
@@ -136,8 +134,7 @@ def test_keys_that_everybody_could_open_for_are_refused(receive: str) -> None:
         before = peer_keys.pins.read()
         with pytest.raises(PeerRefused, match=r"bert is shown with a key to receive .* of low order") as refusal:
             peer_keys.trust({BERT: shown_with})
-        assert "tideline clients rotate bert" in refusal.value.todo
-        assert peer_keys.pins.read() == before
+        assert "tideline clients rotate bert" in refusal.value.todo and peer_keys.pins.read() == before
 
 
 def test_a_fingerprint_that_is_too_short_is_asked_for_again() -> None:

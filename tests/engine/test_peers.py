@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.engine.handovers import rotated
 from tests.engine.low_order import LOW_ORDER
 from tests.engine.passing import ALL, CANARY
-from tests.engine.sealing_stage import BERT, CARL, METHODS, given, orders_with_values, owner, played, stage
-from tests.laws.stage import Cuts
+from tests.engine.present import present
+from tests.engine.sealing_stage import ANNA, BERT, CARL, METHODS, answered_to, given, orders_with_values, owner, played, stage
+from tests.laws.stage import ROLES, Cuts, Stage, WatchedVault, ready
 from tests.synthetic import sites
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
-from tideline.core.errors import NotFound, RosterRefused
-from tideline.core.run import ClientId, Digest
+from tideline.core.errors import Malformed, NotFound, PeerRefused, RosterRefused
+from tideline.core.handle import Handle
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.accounts import Keys
-from tideline.engine.model.orders import Envelope, Order, OrderRow
-from tideline.engine.model.runs import Status
-from tideline.engine.peers.peer_keys import raw
-from tideline.engine.peers.sealing import about, ciphers
+from tideline.engine.model.brief import brief_in
+from tideline.engine.model.orders import Envelope, Order, OrderRow, Reply
+from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.peers.peer_keys import Known, MemoryPins, PeerKeys, Pins, fresh, raw
+from tideline.engine.peers.sealing import about, ciphers, sealed_in, sealed_out
+from tideline.engine.ports.site import Head
 from tideline.engine.simulation.federation import SimSite, simulate
+from tideline.engine.site.agent import new_peer_keys
+from tideline.engine.site.remembered import members
+from tideline_agent.link.wire import order_in, reply_out
+from tideline_agent.vault import FolderVault
+from tideline_protos.v1 import federation_pb2 as pb
+from tideline_server.rpc.wire import order_out, reply_in
 
 
 @pytest.mark.parametrize("ring", [False, True])
@@ -59,8 +71,7 @@ def test_a_process_may_end_anywhere() -> None:
     cuts = Cuts(every=True)
     on = stage(cuts)
     run = on.start(given())
-    assert on.play(run).state_digest == digest
-    assert len(cuts.reached) > 100
+    assert on.play(run).state_digest == digest and len(cuts.reached) > 100
 
 
 def test_values_are_kept_as_long_as_they_are_needed() -> None:
@@ -73,8 +84,7 @@ def test_values_are_kept_as_long_as_they_are_needed() -> None:
         on.part_store.collect()
         if on.row(run).status is Status.RUNNING:
             seen.append({each.round for each in on.journal._sealed.get(run, {})})
-    assert max(map(len, seen)) <= 4
-    assert all(1 in rounds for rounds in seen if max(rounds, default=0) > 1)
+    assert max(map(len, seen)) <= 4 and all(1 in rounds for rounds in seen if max(rounds, default=0) > 1)
     on.part_store.collect()
     assert on.journal._sealed.get(run) is None
     assert len(set(on.parts.digests())) == 1, "the final state alone"
@@ -137,9 +147,7 @@ def reply_changed(change: Callable[[tuple[Envelope, ...]], tuple[Envelope, ...]]
     report = agent.link.report
     agent.link.report = lambda o, r: report(o, replace(r, sealed=change(r.sealed)))  # type: ignore[method-assign]
     agent.handle(order)
-    row = on.journal.order(order.id)
-    assert row is not None
-    return row
+    return present(on.journal.order(order.id))
 
 
 BAD: dict[str, tuple[Callable[[Envelope], Envelope], str]] = {
@@ -159,12 +167,10 @@ def test_a_bad_envelope_is_refused_where_it_was_made(bad: str) -> None:
     """The coordinator says so to its sender, before any reader has to."""
     change, words = BAD[bad]
     row = reply_changed(lambda envelopes: tuple(map(change, envelopes)))
-    assert row.failure is not None
-    assert words in row.failure.what
+    assert row.failure is not None and words in row.failure.what
     assert "look at the coordinator" not in row.failure.what, "its maker is to blame"
     missing = reply_changed(lambda envelopes: ())
-    assert missing.failure is not None
-    assert "not those that its root names" in missing.failure.what
+    assert missing.failure is not None and "not those that its root names" in missing.failure.what
 
 
 def test_keys_may_be_rotated_amid_a_run() -> None:
@@ -191,6 +197,145 @@ def test_a_site_may_forbid_peers() -> None:
     """By its policy, as any other clause: it joins no such run."""
     shut = {name: SimSite(site.open_site_data, frozenset()) for name, site in sites().items()}
     result = simulate(METHODS, given(), shut)
-    assert result["status"] == "stalled"
-    assert "sends value.v (n) as WEIGHTS to peers" in result["cause"]
+    assert result["status"] == "stalled" and "sends value.v (n) as WEIGHTS to peers" in result["cause"]
     assert ciphers(()) == ()
+
+
+# The sites of a run whose sites seal for each other are those that it began with: nobody else is sealed to later.
+
+
+def with_peers(order: Order, names: Iterable[str]) -> Order:
+    """An order that shows these sites: those that it has not, with keys of the coordinator's making."""
+    made = fresh().public
+    shown = {n: order.brief["peers"].get(n, {"sign": made.sign, "receive": made.receive, "handovers": []}) for n in names}
+    return replace(order, brief={**order.brief, "peers": shown})
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_newcomer_is_refused(number: int, tmp_path: Path) -> None:
+    """Nothing is sealed to it, and nobody keeps its keys; what the site remembers lies on its disk."""
+    on = stage()
+    on.vaults[ANNA] = FolderVault(tmp_path)  # type: ignore[assignment]
+    on.rebuild()
+    run = on.start(given(rounds=4))
+    order = next(o for o in orders_with_values(on, run, number) if owner(on, o.id) == ANNA)
+    on.vaults[ANNA] = FolderVault(tmp_path)  # type: ignore[assignment]
+    on.rebuild()
+    words = answered_to(on, with_peers(order, (*ALL, "mallory")))
+    assert words.startswith(
+        "mallory is shown as a site of this run, and was none when it began. Ask whoever runs the coordinator"
+    )
+    assert ClientId("mallory") not in on.peer_keys_of[ANNA].pins.read()
+    on.rebuild()
+    stalled = on.play(run)
+    assert (stalled.status, "mallory is shown" in stalled.cause) == (Status.STALLED, True)
+    on.run_service.resume(run)
+    assert on.play(run).status is Status.COMPLETED
+
+
+def members_of(order: Order, head: Head | None) -> tuple[ClientId, ...] | None:
+    """The run's sites, as an agent with this head takes them from an order."""
+    return members(order, brief_in(order), head)
+
+
+def test_a_record_of_before_learns_the_sites_at_the_next_order() -> None:
+    """An agent may be of a newer version than its home; and a site may be missing later."""
+    on = stage()
+    run = on.start(given())
+    order = next(o for o in orders_with_values(on, run, 2) if owner(on, o.id) == ANNA)
+    head = present(on.vaults[ANNA].head(run))
+    assert head.peers == ALL and members_of(order, replace(head, peers=None)) == ALL
+    assert members_of(with_peers(order, ALL[:2]), head) == ALL
+    assert members_of(with_peers(order, (*ALL, "mallory")), None) == (*ALL, "mallory")
+    assert members_of(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), None) is None
+    assert members_of(replace(with_peers(order, (*ALL, "mallory")), cursor=JOIN), head) == ALL
+    with pytest.raises(PeerRefused) as refusal:
+        members_of(with_peers(order, (*ALL, "mallory")), head)
+    assert refusal.value.context["peer"] == "mallory"
+
+
+def test_to_join_again_is_no_new_beginning() -> None:
+    """A coordinator that says of a method that it keeps nothing has a site join anew; its sites stay those that they were."""
+    on = stage()
+    run = on.start(given(rounds=4))
+    order = next(o for o in orders_with_values(on, run, 3) if owner(on, o.id) == ANNA)
+    place = {"cursor": JOIN, "phase": "join", "step": "join", "round": 1, "after": JOIN - 1, "files": (), "sealed": ()}
+    again = replace(order, **place, brief={**order.brief, "keeps": False})  # type: ignore[arg-type]
+    with pytest.raises(Malformed, match="keeps nothing at sites, which is not so"):
+        ready(on.agents[ANNA], again)
+    with pytest.raises(PeerRefused, match="mallory is shown as a site of this run, and was none when it began"):
+        ready(on.agents[ANNA], replace(with_peers(order, (*ALL, "mallory")), after=JOIN))
+
+
+def test_peers_are_looked_at_once_for_all_values_of_an_order() -> None:
+    """With hundreds of sites a look takes long, and an order may bring a value of each."""
+    on = stage()
+    run = on.start(given())
+    order = next(o for o in orders_with_values(on, run) if owner(on, o.id) == ANNA)
+    pins = CountedPins(on.peer_keys_of[ANNA].pins)
+    on.peer_keys_of[ANNA] = PeerKeys(on.peer_keys_of[ANNA].own, pins)
+    on.rebuild()
+    one = replace(order, sealed=order.sealed[:1])
+    on.agents[ANNA].open(one, brief_in(one))
+    first = pins.reads
+    on.agents[ANNA].open(order, brief_in(order))
+    assert len(order.sealed) > 1 and pins.reads == 2 * first == 2
+
+
+def test_a_site_may_enrol_when_the_others_have_joined() -> None:
+    """The roster names it from the beginning; the others are shown its keys when it is there."""
+    on, late = stage(), ClientId("dora")
+    run = on.start(given() | {"roster": dict.fromkeys((*ALL, late), "peer")})
+    on.scheduler.turn(run)
+    for name in ALL:
+        (order,) = on.agent_service.orders(name)
+        assert late not in order.brief["peers"]
+        on.handle(order)
+    enrolled(on, late)
+    row = on.play(run)
+    assert row.status is Status.COMPLETED, row.cause
+    heads = [on.vaults[name].head(run) for name in (*ALL, late)]
+    assert {head.peers for head in heads if head} == {(*ALL, late)}
+
+
+class CountedPins(MemoryPins):
+    """Pins that count how often they are read."""
+
+    def __init__(self, like: Pins) -> None:
+        super().__init__(like.read())
+        self.reads = 0
+
+    def read(self) -> Known:
+        self.reads += 1
+        return super().read()
+
+
+def enrolled(on: Stage, name: ClientId) -> None:
+    """One more site."""
+    on.sites = sites((*ALL, name))
+    on.vaults[name], on.peer_keys_of[name] = WatchedVault(on.cuts), new_peer_keys()
+    on.rebuild()
+    on.run_service.enrolment.admit(
+        on.run_service.invite(name, {}, 60.0), Applicant(name, ROLES, "test", on.peer_keys_of[name].own().public)
+    )
+
+
+# An envelope over the wire: both ends write and read the same message.
+ANN, BOB = ClientId("ann"), ClientId("bob")
+HANDLE: Handle[object] = Handle("b3-" + "d" * 64, 2**40, ANN, "train", 7)
+ENVELOPE = Envelope(HANDLE, Digest("c" * 64), 2**40 + 48, {ANN: "ab" * 80, BOB: "cd" * 80}, {ANN: "ef" * 64, BOB: "01" * 64})
+EMPTY = Envelope(HANDLE, Digest("c" * 64), 48, {}, {})
+
+
+def test_an_envelope_comes_back() -> None:
+    """With all that is in it, also where that is nothing."""
+    for envelope in (ENVELOPE, EMPTY):
+        assert sealed_in(pb.Sealed.FromString(sealed_out(envelope, pb.Sealed()).SerializeToString())) == envelope
+
+
+def test_replies_and_orders_bring_envelopes() -> None:
+    """What an agent reports the coordinator reads, and what the coordinator hands out the agent reads."""
+    reply = Reply(OrderId("order"), sealed=(ENVELOPE, EMPTY))
+    assert reply_in(reply_out(reply).SerializeToString()).sealed == reply.sealed
+    order = Order(OrderId("order"), RunId("run"), 3, "train", "work", 4, (), 1, 2, 9.0, {}, (ENVELOPE, EMPTY))
+    assert order_in(pb.Order.FromString(order_out(order).SerializeToString())).sealed == order.sealed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,14 +31,9 @@ ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 processes = partial(ProcessPool, jobs=JOBS)
 
 
-@contextmanager
-def federation(methods: Methods, given: Mapping[str, SimSite], open_pool: Callable[..., Any]) -> Iterator[Federation]:
-    """A federation whose pool is closed in the end."""
-    made = Federation(methods, given, open_pool=open_pool)
-    try:
-        yield made
-    finally:
-        made.close()
+def federation(methods: Methods, given: Mapping[str, SimSite], open_pool: Callable[..., Any]) -> closing[Federation]:
+    """Open a federation whose pool is closed at the end of the block."""
+    return closing(Federation(methods, given, open_pool=open_pool))
 
 
 def ended(methods: Methods, given: Mapping[str, Any], there: Mapping[str, SimSite], open_pool: Callable[..., Any]) -> Any:
@@ -47,12 +42,8 @@ def ended(methods: Methods, given: Mapping[str, Any], there: Mapping[str, SimSit
         run = on.start(given)
         result = on.run(run)
         heads = {name: agent.vault.head(run) for name, agent in on.agents.items()}
-        return (
-            result["status"],
-            result["state_digest"],
-            result["clients"],
-            {n: h and (h.memory, h.reply) for n, h in heads.items()},
-        )
+        memories = {name: head and (head.memory, head.reply) for name, head in heads.items()}
+        return result["status"], result["state_digest"], result["clients"], memories
 
 
 @pytest.mark.nightly(job="services")
@@ -61,8 +52,7 @@ def test_processes_give_the_bytes_of_this_one(method: str) -> None:
     """Of methods whose sites remember, and of one without memories. Some parts go through pipes, and some through files."""
     given = experiment(method, ROSTER)
     inline = ended(METHODS, given, sites(), InlinePool)
-    assert inline[0] == "completed"
-    assert ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
+    assert inline[0] == "completed" and ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
 
 
 @pytest.mark.nightly(job="services")
@@ -87,10 +77,15 @@ def test_large_parts_go_through_files() -> None:
 @pytest.mark.nightly(job="services")
 def test_values_for_peers() -> None:
     """A step that fetches what its peers sealed reads it in another process, too."""
+    pass_values(processes)
+
+
+def pass_values(open_pool: Callable[..., Any]) -> None:
+    """Play sites that seal values for each other, in this process and in the pool's: both runs end alike."""
     there = {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])}
     given = {"method": "passing", "config": {"rounds": 2}, "world": {"inputs": [8], "classes": 3, "model": "mlp"}}
     given |= {"roster": dict.fromkeys(NAMES[:3], "source"), "seed": 3}
-    results = [ended(passing.METHODS, given, there, pool)[:2] for pool in (InlinePool, processes)]
+    results = [ended(passing.METHODS, given, there, pool)[:2] for pool in (InlinePool, open_pool)]
     assert results[0] == results[1] and results[0][0] == "completed"
 
 
@@ -171,8 +166,7 @@ def test_a_round_that_closes_early_begins_no_more_than_it_needs() -> None:
         begin = on.pool.begin
         on.pool.begin = lambda order, job, parts: (begun.append(job.client), begin(order, job, parts))[1]  # type: ignore[method-assign,func-returns-value]
         result = on.run(on.start(given), lambda event: None)
-    assert result["status"] == "completed"
-    assert len(begun) == sum(phase["replies"] for phase in result["phases"])
+    assert result["status"] == "completed" and len(begun) == sum(phase["replies"] for phase in result["phases"])
 
 
 @pytest.mark.nightly(job="services")

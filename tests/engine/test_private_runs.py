@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.engine.present import present
 from tests.engine.test_augmented import told
 from tests.laws.stage import Stage, ready
 from tests.synthetic import FEATURES, experiment, sites
@@ -89,8 +91,7 @@ def test_an_order_that_comes_again_gets_the_same_noise() -> None:
         stage.handle(order)
     stage.scheduler.turn(run)
     order = next(each for each in stage.waiting() if each.step == "train")
-    row = stage.journal.order(order.id)
-    assert row is not None
+    row = present(stage.journal.order(order.id))
     before = stage.vaults[row.client].head(run)
     first = ready(stage.agents[row.client], order)
     stage.vaults[row.client].restore(run, before)
@@ -157,14 +158,16 @@ def test_it_reaches_the_site() -> None:
         ({"rows": 20, "epsilon": 0.01, "delta": 1e-3}, "privacy.epsilon", "scorings alone cost"),
         ({"rows": 20, "noise": 5000.0}, "privacy.noise", "noise of 5000 clips, and 4096"),
         ({"rows": 20, "noise": 1000.0, "quantile": 0.5, "quantile_noise": 1.01}, "privacy.noise", "clips, and 4096"),
-        ({"rows": 20, "epsilon": 3e-4, "delta": 1e-9, "score_noise": 1e6}, "privacy.epsilon", "clips, and 4096"),
+        pytest.param(
+            *({"rows": 20, "epsilon": 3e-4, "delta": 1e-9, "score_noise": 1e6}, "privacy.epsilon", "clips, and 4096"),
+            marks=pytest.mark.nightly(job="services"),
+        ),
     ],
 )
 def test_numbers_that_protect_nothing(privacy: Mapping[str, Any], path: str, said: str) -> None:
     with pytest.raises(ConfigRefused) as raised:
         Stage(METHODS, sites()).start(asked(privacy=privacy))
-    assert raised.value.context["path"] == path and raised.value.todo
-    assert said in str(raised.value)
+    assert raised.value.context["path"] == path and raised.value.todo and said in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -280,10 +283,10 @@ def test_a_site_with_fewer_rows_than_its_owner_wants_is_refused_without_their_nu
     stage = Stage(METHODS, given)
     row = stage.play(stage.start(asked()))
     assert row.status == "stalled" and "fewer than 100 training rows" in row.cause
-    assert "41" not in " ".join(words for _, _, words in stage.wire.words), "rows that it has"
+    assert not re.search(r"\b41\b", " ".join(words for _, _, words in stage.wire.words)), "rows that it has"
     with pytest.raises(PolicyRefused) as told:
         check_least(41, 100, counted=False)
-    assert "41" not in str(told.value) and "fewer than 100" in str(told.value)
+    assert not re.search(r"\b41\b", str(told.value)) and "fewer than 100" in str(told.value)
 
 
 class Centred(nn.Module):

@@ -87,13 +87,7 @@ class Ledger:
 
 
 @settings(max_examples=examples(50))
-@given(
-    st.lists(client, min_size=1, unique=True),
-    limit,
-    limit,
-    limit,
-    st.lists(event, max_size=12),
-)
+@given(st.lists(client, min_size=1, unique=True), limit, limit, limit, st.lists(event, max_size=12))
 def test_random_events_agree_with_a_reference(
     asked: list[ClientId], target: int | None, least: int | None, floor: int | None, events: list[ProgressEvent]
 ) -> None:
@@ -103,8 +97,7 @@ def test_random_events_agree_with_a_reference(
     assert verdict(progress.counted, rules, floor) is ledger.judge(expired=False)
     for each in events:
         progress, said = note(progress, each, rules, floor)
-        assert said is ledger.hear(each)
-        assert progress.asked == len(asked)
+        assert said is ledger.hear(each) and progress.asked == len(asked)
         assert progress.answered == {c for c, f in ledger.fate.items() if f == "answered"}
         assert dict(progress.failed) == {c: f for c, f in ledger.fate.items() if f != "answered"}
         assert progress.waiting == set(asked) - set(ledger.fate)

@@ -16,12 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine import passing
-from tests.engine.test_pools import ROSTER, deadly, ended, federation, refusing
+from tests.engine.test_pools import ROSTER, deadly, ended, federation, pass_values, refusing
 from tests.laws.case import WIRES
-from tests.laws.laws import EVERYTHING
 from tests.rays import CPUS, running
-from tests.synthetic import NAMES, Opener, Rows, experiment, sites
+from tests.synthetic import Opener, Rows, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DeviceMissing, StepFailed
@@ -31,7 +29,8 @@ from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.pools import AHEAD, InlinePool
 from tideline.engine.simulation.ray_pool import RayPool
 
-pytestmark = pytest.mark.processes
+# A Ray starts for them, which takes seconds.
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("ray"), pytest.mark.nightly(job="ray")]
 LARGE = 3000  # some parts of these methods are mapped then, and some go with the task
 
 
@@ -41,8 +40,6 @@ def ray() -> Iterator[ModuleType]:
         yield started
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 def test_ray_gives_the_bytes_of_this_process() -> None:
     """Of sites that remember. Some parts are mapped, and some go with the task; none is left in the cluster."""
     same_bytes("feddadil", sites(), LARGE)
@@ -58,13 +55,10 @@ def same_bytes(method: str, there: dict[str, SimSite], large: int, **more: Any) 
         pools.append(RayPool(*given, large=large))
         return pools[-1]
 
-    assert inline[0] == "completed"
-    assert ended(METHODS, given, there, opened) == inline
+    assert inline[0] == "completed" and ended(METHODS, given, there, opened) == inline
     assert not pools[0]._shared and not pools[0]._lent
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("method", ["fedavg", "fedwca", "feddadil"])
 @pytest.mark.parametrize("large", [1, 1 << 30])
 def test_it_does_so_whatever_is_mapped(method: str, large: int) -> None:
@@ -72,16 +66,12 @@ def test_it_does_so_whatever_is_mapped(method: str, large: int) -> None:
     same_bytes(method, sites(), large)
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("large", [1, 1 << 30])
 def test_it_does_so_where_weights_are_packed(large: int) -> None:
     """What rounding left out of one message is mapped by the worker that makes the next, or comes with its task."""
     same_bytes("fedavg", sites(), large, wire=WIRES["topk"])
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("method", ["feddadil", "fedwca"])
 def test_a_killed_workers_steps_run_again(tmp_path: Path, method: str) -> None:
     """In the middle of a round, and the bytes are the same."""
@@ -89,7 +79,6 @@ def test_a_killed_workers_steps_run_again(tmp_path: Path, method: str) -> None:
     assert len(list(tmp_path.iterdir())) == 1, "one worker was killed"
 
 
-@pytest.mark.usefixtures("ray")
 def test_a_message_is_laid_down_once_for_all_its_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round three sites read the same model."""
     turns: list[list[str]] = []  # what was laid down in each
@@ -112,19 +101,11 @@ def test_a_message_is_laid_down_once_for_all_its_readers(monkeypatch: pytest.Mon
     assert sum(map(len, turns)) > 3 and all(len(turn) == len(set(turn)) for turn in turns)
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 def test_values_for_peers() -> None:
     """A step that fetches what its peers sealed reads it on Ray, too."""
-    there = {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])}
-    given = {"method": "passing", "config": {"rounds": 2}, "world": {"inputs": [8], "classes": 3, "model": "mlp"}}
-    given |= {"roster": dict.fromkeys(NAMES[:3], "source"), "seed": 3}
-    results = [ended(passing.METHODS, given, there, pool)[:2] for pool in (InlinePool, RayPool)]
-    assert results[0] == results[1] and results[0][0] == "completed"
+    pass_values(RayPool)
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 def test_a_step_that_kills_its_worker_again_and_again_fails(tmp_path: Path) -> None:
     """The site's order fails with a reason; nothing waits for ever."""
     with federation(METHODS, deadly(tmp_path, 99), RayPool) as on:
@@ -132,7 +113,6 @@ def test_a_step_that_kills_its_worker_again_and_again_fails(tmp_path: Path) -> N
     assert result["status"] == "stalled" and "was lost 3 times" in result["cause"], result["cause"]
 
 
-@pytest.mark.usefixtures("ray")
 def test_an_error_of_a_step_comes_back_as_it_is() -> None:
     there = sites() | {"bert": SimSite(refusing)}
     causes = []
@@ -152,14 +132,12 @@ class Locked:
         return Opener(0, 0)(world, role)
 
 
-@pytest.mark.usefixtures("ray")
 def test_data_that_no_other_process_can_open_are_refused() -> None:
     there = sites() | {"bert": SimSite(Locked(threading.Lock()))}
     with pytest.raises(ConfigRefused, match="cannot be opened by another process"), federation(METHODS, there, RayPool):
         pass
 
 
-@pytest.mark.usefixtures("ray")
 def test_a_device_that_workers_lack_ends_the_run() -> None:
     """In words, and at once: it is no site's fault."""
     with federation(METHODS, sites(), lambda m, s, device: RayPool(m, s, "cuda:7")) as on:
@@ -168,7 +146,6 @@ def test_a_device_that_workers_lack_ends_the_run() -> None:
             on.run(run)
 
 
-@pytest.mark.usefixtures("ray")
 def test_the_room_is_the_clusters_or_what_was_asked_for() -> None:
     with federation(METHODS, sites(), RayPool) as on:
         assert on.pool.room == CPUS * AHEAD
@@ -176,7 +153,6 @@ def test_the_room_is_the_clusters_or_what_was_asked_for() -> None:
         assert on.pool.room == 5
 
 
-@pytest.mark.usefixtures("ray")
 def test_a_cluster_without_room_is_refused() -> None:
     """Instead of waiting for a GPU that will not come."""
     with pytest.raises(ConfigRefused, match=r"No node of the Ray cluster has room .* 1 CPU and 0.25 GPUs"):
@@ -189,7 +165,6 @@ def doubled(n: int) -> int:
     return 2 * n
 
 
-@pytest.mark.usefixtures("ray")
 def test_a_worker_that_cannot_run_a_task_is_a_refusal() -> None:
     """It says what to install; the same task elsewhere would raise it again."""
     tasks = RayTasks(doubled, Cluster())
@@ -206,8 +181,6 @@ def dying(folder: str) -> int:
     return 0
 
 
-@pytest.mark.nightly(job="ray")
-@pytest.mark.usefixtures("ray")
 def test_tries_are_bounded(tmp_path: Path) -> None:
     tasks = RayTasks(dying, Cluster())
     tasks.begin("a", str(tmp_path))

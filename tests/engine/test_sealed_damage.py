@@ -10,6 +10,7 @@ import pytest
 
 from tests.engine import passing
 from tests.engine.flipping import Flipping
+from tests.engine.present import present
 from tests.engine.sealing_stage import ANNA, BERT, given
 from tests.synthetic import sites
 from tideline.core.errors import FederationError
@@ -58,8 +59,7 @@ def test_a_sealed_file_at_the_coordinator(tmp_path: Path, undisturbed: dict[str,
     sealed: list[str] = []
 
     def answered() -> None:
-        row = there.federation.journal.run(run)
-        assert row is not None
+        row = present(there.federation.journal.run(run))
         orders = [o for o in there.federation.journal.orders(run, row.cursor) if o.client == ANNA and o.reply]
         values = [each for _, each in there.federation.journal._sealed.get(run, {}).values()]
         mine = [each for each in values if each.handle.holder == ANNA]
@@ -83,8 +83,7 @@ def test_a_value_that_waits_in_a_state(tmp_path: Path) -> None:
     journal, kept = there.federation.journal, list[str]()
 
     def spoilt() -> None:
-        row = journal.run(run)
-        assert row is not None
+        row = present(journal.run(run))
         values = [each for _, each in journal._sealed.get(run, {}).values() if each.handle.holder == ANNA]
         if kept or row.cursor < 4 or len(values) < 2 or there.federation.agent_service.orders(ANNA) == ():
             return

@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine import toys
 from tests.engine.flipping import Flipping
+from tests.engine.present import present
 from tests.engine.toys import ROSTER
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.run import Digest, RunId
@@ -78,8 +79,7 @@ def test_a_reply_that_is_asked_for_already(there: tuple[Flipping, RunId]) -> Non
     spoil(on, reply)
     assert verifier(on).verify(repair=True).lost == ()
     again = verifier(on).verify(repair=True)
-    assert (again.aside, again.lost) == ((reply,), ())
-    assert on.play(run)["status"] == "completed"
+    assert (again.aside, again.lost) == ((reply,), ()) and on.play(run)["status"] == "completed"
 
 
 def test_what_nothing_makes_again_is_named(there: tuple[Flipping, RunId]) -> None:
@@ -119,8 +119,7 @@ def test_what_a_completed_run_left_is_named(there: tuple[Flipping, RunId]) -> No
     assert f"It is the final state of run {run}, which has completed" in found.lost[0]
     assert "start the same experiment with the same seed once more" in found.lost[0] and "run resume" not in found.lost[0]
     again = on.federation.start(experiment("toy", ROSTER, config={"rounds": 3}))
-    assert on.play(again)["state_digest"] == final
-    assert verifier(on).verify(repair=True).aside == ()
+    assert on.play(again)["state_digest"] == final and verifier(on).verify(repair=True).aside == ()
 
 
 def test_a_completed_run_of_which_all_is_kept_is_mended(there: tuple[Flipping, RunId]) -> None:
@@ -135,8 +134,7 @@ def test_a_completed_run_of_which_all_is_kept_is_mended(there: tuple[Flipping, R
             on.federation.handle(order)
     spoil(on, final)
     found = verifier(on).verify(repair=True)
-    assert (found.mended, found.lost) == ((final,), ())
-    assert on.play(again)["state_digest"] == final
+    assert (found.mended, found.lost) == ((final,), ()) and on.play(again)["state_digest"] == final
 
 
 def test_what_no_run_needs_is_cleared(there: tuple[Flipping, RunId]) -> None:
@@ -169,8 +167,7 @@ def test_the_marker_is_left_alone(there: tuple[Flipping, RunId]) -> None:
     """Nobody reads it; without it the store would count as away."""
     on, _ = there
     on.federation.part_store.own("here")
-    marker = on.federation.journal.marker()
-    assert marker is not None
+    marker = present(on.federation.journal.marker())
     spoil(on, marker)
     assert verifier(on).verify().damaged == () and on.federation.parts.has(marker)
 

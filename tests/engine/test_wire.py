@@ -34,13 +34,12 @@ from tideline.core.step import Outcome, Site, step
 from tideline.engine.compute.wire.sending import Unsent, sending, unsent_after
 from tideline.engine.model.brief import Brief, brief_in, plain_brief
 from tideline.engine.model.experiment import read_experiment
-from tideline.engine.model.joins import CAN, check_join
+from tideline.engine.model.joins import check_join
 from tideline.engine.model.orders import Order, Reply
 from tideline.engine.model.runs import Status
-from tideline.engine.ports.site import Done, Head, Job
+from tideline.engine.ports.site import Head, Job
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest
-from tideline.engine.site.agent import Agent
 from tideline_agent.vault import FolderVault
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
@@ -95,8 +94,7 @@ def test_the_brief_says_it_where_there_is_something_to_say() -> None:
     """Absent it is not there, so that agents of older days read what they always read."""
     assert "wire" not in order().brief and "wire" not in order(asked={"wire": "float32"}).brief
     told = order(asked={"wire": plain(INT8)})
-    assert brief_in(told).wire == INT8
-    assert any(clause.wire for clause in brief_in(told).contract)
+    assert brief_in(told).wire == INT8 and any(clause.wire for clause in brief_in(told).contract)
     assert not any("wire" in clause for clause in order().brief["contract"])  # type: ignore[union-attr]
 
 
@@ -149,29 +147,6 @@ def test_a_site_that_packs_in_no_such_format_is_refused_at_its_join() -> None:
         check_join(spec(replace(INT8, down=Format.BFLOAT16)), answer(abilities=["wire topk"]))
 
 
-class Older(Agent):
-    """An agent from before there were formats: it says nothing of them."""
-
-    def guard(self, order: Order, done: Done, brief: Brief) -> Mapping[str, Any]:
-        return {name: value for name, value in super().guard(order, done, brief).items() if name != CAN}
-
-
-def test_a_run_with_such_a_site_does_not_begin_with_it() -> None:
-    """Users read which site it is, what it lacks, and what to do; runs without a wire have it."""
-    with closing(Federation(METHODS, sites())) as on:
-        agent = on.agents[ClientId("bert")]
-        on.agents[ClientId("bert")] = Older(
-            agent.name, agent.link, agent.vault, agent.pool, agent.owner, agent.log, agent.peer_keys
-        )
-        result = on.run(on.start({**experiment("fedavg", ROSTER), "wire": "int8"}))
-        assert result["status"] == "stalled" and "bert" in result["cause"]
-        failures = {each["name"]: [(one["kind"], one["what"]) for one in each["failures"]] for each in result["clients"]}
-        assert failures["anna"] == failures["carl"] == []
-        ((kind, what),) = failures["bert"]
-        assert kind == "AgentTooOld" and "asks for: wire int8" in what
-        assert on.run(on.start(experiment("fedavg", ROSTER)))["status"] == "completed"
-
-
 def test_the_result_says_it() -> None:
     """With all settings; and what travelled is less."""
     with closing(Federation(METHODS, sites())) as on:
@@ -200,8 +175,7 @@ def test_what_is_not_sent_is_read_again() -> None:
     """Fields that this message has not stay as they were; a file that is gone is no error; without feedback nothing is kept."""
     parts, packing = MemoryParts(), Packing(INT8, up=True)
     first = sending(packing, job(), "train", parts, feedback=True)
-    assert first is not None and first.left == {} and not first.before
-    assert unsent_after(first, parts) == ()
+    assert first is not None and first.left == {} and not first.before and unsent_after(first, parts) == ()
     first.left["train/model/w"] = torch.ones(2, 3)
     files = unsent_after(first, parts)
     second = sending(packing, job(files[0][0]), "train", parts, feedback=True)
@@ -213,8 +187,7 @@ def test_what_is_not_sent_is_read_again() -> None:
     alone = sending(packing, job(files[0][0]), "train", parts, feedback=False)
     assert alone is not None and alone.left is None and not alone.before and unsent_after(alone, parts) == ()
     gone = sending(packing, job(files[0][0]), "train", MemoryParts(), feedback=True)
-    assert gone is not None and not gone.before
-    assert sending(None, job(), "train", parts, feedback=True) is None
+    assert gone is not None and not gone.before and sending(None, job(), "train", parts, feedback=True) is None
 
 
 def test_a_vault_on_disk_keeps_it(tmp_path: Path) -> None:

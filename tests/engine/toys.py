@@ -143,6 +143,8 @@ toy = Algorithm(
     "toy", "No paper", "Moves a vector about", Config, Sum, begin, plan, Diary, prepare, presets={"tiny": {"rounds": 3}}
 )
 METHODS: Methods = (("toy", "tests.engine.toys:toy"), ("fedavg", "tideline.algorithms.averaging:fedavg"))
+# What an order of a plain run tells its site.
+BRIEF_KEYS = frozenset(["method", "config", "world", "threads", "keeps", "contract", "role", "version", "scoring", "intent"])
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 
 

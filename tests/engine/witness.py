@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tests.engine.fates import current
+from tests.engine.present import present
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId, Waiting
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
@@ -150,8 +151,7 @@ class Witness:
 
     def closed(self, step: Advance, before: RunRow, orders: Orders) -> None:
         """A round has been closed."""
-        task = current()
-        assert task is not None
+        task = present(current())
         run, cursor, replies = task.notes["fold"]
         place, folded = (step.run, step.from_cursor), step.closed.folded
         self.expect(place == (run, cursor), "R1", f"{place} is written with what was worked out for {(run, cursor)}")
@@ -165,8 +165,7 @@ class Witness:
 
     def waits(self, run: RunId, now: float) -> None:
         """A run waits from now on for as long as its rules say: no round has what another has left of its time."""
-        row = self.truth.run(run)
-        assert row is not None
+        row = present(self.truth.run(run))
         seconds = row.deadline_at - now
         self.expect(row.status not in OPEN or seconds == row.spec.waiting.deadline, "R7", f"{run} waits for {seconds} s")
 
@@ -182,8 +181,7 @@ class Witness:
 
     def asked_again(self, run: RunId, before: Orders) -> None:
         """A run was resumed: whoever had answered is not asked again, and his reply stays. The others are asked the same."""
-        row = self.truth.run(run)
-        assert row is not None
+        row = present(self.truth.run(run))
         after = self.asked(row)
         lost = set(answered(before)) - set(answered(after))
         self.expect(not lost, "R1", f"{sorted(lost)} of {run} had answered at {row.cursor}, and are asked again")
@@ -258,8 +256,7 @@ class Witnessed:
             self._witness.expect(own, "R2", f"{lease.run} is let go of by one who does not hold it")
 
     def advance(self, step: Advance, here: Present = all_present) -> bool:
-        before = self._witness.truth.run(step.run)
-        assert before is not None
+        before = present(self._witness.truth.run(step.run))
         orders = last(self._witness.truth.orders(step.run, step.from_cursor))
         done = self._witness.written(step.run, step.token, lambda: self._journal.advance(step, here))
         if done:
@@ -268,14 +265,7 @@ class Witnessed:
         return done
 
     def set_status(
-        self,
-        run: RunId,
-        among: Iterable[Status],
-        status: Status,
-        cause: str,
-        now: float,
-        token: int | None = None,
-        by: str = "",
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
         task, before = current(), self._witness.truth.run(run)
         if task is None or task.kind != "turn":
@@ -286,8 +276,7 @@ class Witnessed:
         return done
 
     def reopen(self, run: RunId, status: Status, cause: str, now: float, *rest: Any) -> bool:
-        row = self._witness.truth.run(run)
-        assert row is not None
+        row = present(self._witness.truth.run(run))
         before = self._witness.asked(row)
         done = self._journal.reopen(run, status, cause, now, *rest)
         if done:
@@ -297,19 +286,10 @@ class Witnessed:
         return done
 
     def answer(
-        self,
-        order: OrderId,
-        reply: Reply,
-        status: OrderStatus,
-        now: float,
-        down: int,
-        up: int,
-        here: Present = all_present,
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
-        before = self._journal.order(order)
-        assert before is not None
-        run = self._journal.run(before.run)
-        assert run is not None
+        before = present(self._journal.order(order))
+        run = present(self._journal.run(before.run))
         after = self._journal.answer(order, reply, status, now, down, up, here)
         self._witness.reported(before, run, after)
         return after

@@ -1,33 +1,33 @@
-"""Weights of a package's own model as the start of a run: the encoder is taken, what fits no network here is said."""
+"""Weights of a package's own model as the start of a run, and weights that are drawn."""
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tests.learning.test_weights import same, weights
 from tests.nets.test_families import world
 from tideline import nets
 from tideline.core.asked.world import HEAD, World
 from tideline.core.errors import ConfigRefused
-from tideline.learning.backbones import Start, sentence, start
+from tideline.learning.backbones import Start, fresh, sentence, start
 from tideline.learning.frozen import base_of
 from tideline.learning.weights import differences
+from tideline.nets import registry
 
 PHOTOS = World(inputs=(3, 32, 32), classes=3, model="resnet18")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def published() -> dict[str, Tensor]:
-    """A state dict as torchvision publishes them, with numbers of its own in every tensor."""
-    from torchvision.models import resnet18
-
-    torch.manual_seed(5)
-    return {name: torch.rand(w.shape).to(w.dtype) + 1 for name, w in resnet18(weights=None).state_dict().items()}
+    """A state dict as torchvision publishes them."""
+    return file_of("resnet18")
 
 
 def test_a_published_backbone_is_taken(published: dict[str, Tensor]) -> None:
@@ -41,7 +41,6 @@ def test_a_published_backbone_is_taken(published: dict[str, Tensor]) -> None:
 
 
 def test_the_global_generator_stays_as_it_was(published: dict[str, Tensor]) -> None:
-    """With a seed; without one the drawn part is torch's next."""
     torch.manual_seed(0)
     state = torch.get_rng_state()
     seeded = start(PHOTOS, published, seed=0).weights
@@ -71,15 +70,23 @@ def test_a_backbone_of_another_network_is_refused(published: dict[str, Tensor]) 
 
 
 MOBILE = "torchvision/mobilenet_v3_small"
+NARROW = {"bottleneck.linear", "bottleneck.norm", "classifier"}
+at_night = pytest.mark.nightly(job="numbers")
 
 
-def file_of(name: str, classes: int = 1000, without: tuple[str, ...] = ()) -> dict[str, Tensor]:
-    """A state dict of torchvision's, with numbers of its own in every tensor, and none of these beginnings."""
+@cache
+def state_of(name: str, classes: int) -> dict[str, Tensor]:
+    """Return a state dict of torchvision's with numbers of its own in every tensor."""
     from torchvision.models import get_model
 
     torch.manual_seed(5)
     net = get_model(name, weights=None, num_classes=classes, **({"init_weights": True} if name == "googlenet" else {}))
-    return {n: torch.rand(w.shape).to(w.dtype) + 1 for n, w in net.state_dict().items() if not n.startswith(without or "-")}
+    return {n: torch.rand(w.shape).to(w.dtype) + 1 for n, w in net.state_dict().items()}
+
+
+def file_of(name: str, classes: int = 1000, without: tuple[str, ...] = ()) -> dict[str, Tensor]:
+    """Return the tensors of a state dict whose names have none of these beginnings."""
+    return {n: w for n, w in state_of(name, classes).items() if not n.startswith(without or "-")}
 
 
 def begun(its: World, given: dict[str, Tensor]) -> Start:
@@ -97,11 +104,11 @@ def begun(its: World, given: dict[str, Tensor]) -> Start:
     ("options", "without", "drawn", "unused"),
     [
         ({}, (), {"classifier.3"}, {"classifier.3"}),
-        ({}, ("classifier.3",), {"classifier.3"}, set()),
+        pytest.param({}, ("classifier.3",), {"classifier.3"}, set(), marks=at_night),
         ({}, ("classifier.",), {"classifier.0", "classifier.3"}, set()),
-        ({"bottleneck": 16}, (), {"bottleneck.linear", "bottleneck.norm", "classifier"}, {"classifier.3"}),
-        ({"bottleneck": 16}, ("classifier.3",), {"bottleneck.linear", "bottleneck.norm", "classifier"}, set()),
-        ({"bottleneck": 16}, ("classifier.",), {"bottleneck.linear", "bottleneck.norm", "classifier", "classifier.0"}, set()),
+        ({"bottleneck": 16}, (), NARROW, {"classifier.3"}),
+        pytest.param({"bottleneck": 16}, ("classifier.3",), NARROW, set(), marks=at_night),
+        ({"bottleneck": 16}, ("classifier.",), {*NARROW, "classifier.0"}, set()),
     ],
 )
 def test_a_file_with_another_head_or_none(
@@ -124,13 +131,13 @@ def test_a_file_that_fits_is_taken_whole() -> None:
         start(world(MOBILE), file_of("shufflenet_v2_x0_5"))
 
 
-@pytest.mark.nightly(job="numbers")
+@at_night
 def test_a_head_whose_name_the_bottlenecks_classifier_has_too() -> None:
-    """DenseNet's is called `classifier`."""
     got = begun(world("torchvision/densenet121", bottleneck=16), file_of("densenet121"))
     assert got.unused.keys() == {"classifier.weight", "classifier.bias"}
 
 
+@at_night
 def test_auxiliary_outputs_are_left_out() -> None:
     """Files that torchvision publishes have them, and no network here."""
     got = begun(world("torchvision/googlenet"), file_of("googlenet", classes=3))
@@ -138,7 +145,6 @@ def test_auxiliary_outputs_are_left_out() -> None:
 
 
 def test_a_frozen_encoder_takes_a_file_with_another_head() -> None:
-    """Not one that would leave a bottleneck as it was drawn."""
     given = file_of("mobilenet_v3_small")
     base = base_of(replace(world(MOBILE), trains=HEAD), given)
     assert torch.equal(base["features.classifier.0.weight"], given["classifier.0.weight"])
@@ -147,3 +153,33 @@ def test_a_frozen_encoder_takes_a_file_with_another_head() -> None:
         with pytest.raises(ConfigRefused, match="the bottleneck would stay as it was drawn") as refusal:
             base_of(replace(its, trains=HEAD), given if its is not PHOTOS else file_of("resnet18"))
         assert todo in refusal.value.todo
+
+
+def held_elsewhere() -> bool:
+    """Whether another thread would have to wait before it draws."""
+    free = list[bool]()
+
+    def look() -> None:
+        free.append(nets.DRAWING.acquire(blocking=False))
+        if free[0]:
+            nets.DRAWING.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return not free[0]
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_nobody_else_draws_meanwhile(seed: int | None) -> None:
+    """Two simulations in two threads of a program have the numbers of their own seeds."""
+    held = list[bool]()
+
+    def build(world: World) -> nn.Module:
+        held.append(held_elsewhere())
+        return nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, world.classes))
+
+    with registry.beside({"mine": build}):
+        made: dict[str, Any] = fresh(World(inputs=(4,), classes=2, model="mine"), seed)
+    assert len(made) == 4 and all(isinstance(w, torch.Tensor) for w in made.values())
+    assert len(held) > 1 and all(held)

@@ -73,12 +73,12 @@ def dtypes(site: Path) -> dict[str, str]:
 
 
 def of_ward(site: Path) -> Path:
-    """The cache of the images."""
     return next(path for path in files(site) if (head := head_at(path)) is not None and head.domain.endswith("ward"))
 
 
-@pytest.mark.parametrize("role", [Role.SOURCE, Role.TARGET])
-@pytest.mark.parametrize("inputs", [(3, 8, 8), (1, 8, 8), (3, 5, 13)])
+@pytest.mark.parametrize(
+    ("role", "inputs"), [(Role.SOURCE, (3, 8, 8)), (Role.SOURCE, (1, 8, 8)), (Role.TARGET, (3, 8, 8)), (Role.TARGET, (3, 5, 13))]
+)
 def test_rows_are_the_same_to_the_bit(site: Path, role: Role, inputs: tuple[int, ...]) -> None:
     """In memory, decoded when asked for, written to a cache, and read from one that was there."""
     world = World(inputs=inputs, classes=2, class_names=WORLD.class_names)
@@ -153,7 +153,6 @@ def test_files_that_vanish_meanwhile(site: Path) -> None:
 
 
 def turn(path: Path, at: int) -> None:
-    """Turn one bit of a file."""
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)[0]
@@ -198,7 +197,6 @@ def test_a_damaged_row_whose_source_has_changed(site: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, FOOT, FOOT + 40, 5000])
 def test_a_cut_file_is_not_used(site: Path, cut: int) -> None:
-    """It is written again."""
     before = opened(site, cache(site)).train.x.all()
     path = of_ward(site)
     os.truncate(path, max(path.stat().st_size - cut, 0))
@@ -224,7 +222,6 @@ def test_unreadable_images(site: Path, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_values_that_do_not_fit(tmp_path: Path) -> None:
-    """The first such row refuses, however many threads read."""
     site = tmp_path / "data"
     for i in range(40):
         x = np.full((8, 8), 0.5 if i not in (23, 37) else 9.0, np.float32)
@@ -305,14 +302,12 @@ def test_a_full_disk(tmp_path: Path, site: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0, 100])
 def test_a_limit_that_is_too_small(site: Path, limit: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The site works without a cache, and says so."""
     found = opened(site, cache(site, limit))
     same(read_folder(site, WORLD, Role.SOURCE), found)
     assert found.uncached == 35 and "--rows-cache" in caplog.text and not files(site)
 
 
 def test_who_was_not_used_for_longest_goes_first(site: Path) -> None:
-    """And none goes that is in use."""
     worlds = [World(inputs=(3, side, side), classes=2, class_names=WORLD.class_names) for side in (8, 9, 10)]
     (site / "scan.npz").unlink()
     (site / "transforms.toml").unlink()
@@ -331,7 +326,6 @@ def test_who_was_not_used_for_longest_goes_first(site: Path) -> None:
 
 
 def test_two_write_the_same(site: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One does, and the other waits and reads it."""
     caplog.set_level(logging.INFO)
     with ThreadPoolExecutor(4) as threads:
         made = list(threads.map(lambda _: opened(site, cache(site)), range(4)))
@@ -341,7 +335,6 @@ def test_two_write_the_same(site: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_batches_of_any_order(site: Path) -> None:
-    """Repeated, none, views of views, and numbers that are none."""
     holdings = opened(site, cache(site))
     rows: Rows = holdings.held_out.x
     x: Tensor = rows.all()
@@ -353,7 +346,6 @@ def test_batches_of_any_order(site: Path) -> None:
 
 
 def test_sizes() -> None:
-    """As the option has them."""
     sizes = {"20GB": 20 * 10**9, "1.5 MB": 1_500_000, "0": 0, "7": 7, "half": None}
     assert {text: limit_in(text) for text in sizes} == sizes
     for text in ("", "-1GB", "GB", "1XB", "nan", "inf", "1e99GB"):
@@ -362,7 +354,6 @@ def test_sizes() -> None:
 
 
 def test_a_head_that_is_none(tmp_path: Path) -> None:
-    """Whatever a file holds, it is a whole cache or none."""
     for i, content in enumerate((b"", b"x" * 10, bytes(FOOT), b"{}" + bytes(FOOT), json.dumps({"version": 1}).encode() * 9)):
         (tmp_path / f"{i}.rows").write_bytes(content)
         assert head_at(tmp_path / f"{i}.rows") is None

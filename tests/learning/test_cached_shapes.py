@@ -35,7 +35,6 @@ CHOSEN = pytest.mark.parametrize(("world", "x", "settings", "dtype"), CASES.valu
 
 
 def saved(tmp_path: Path, suffix: str, x: NDArray[np.generic], settings: str) -> Path:
-    """A site of one domain."""
     site = tmp_path / "data"
     site.mkdir()
     (site / "transforms.toml").write_text(f"[ward]\n{settings}\n")
@@ -48,8 +47,7 @@ def saved(tmp_path: Path, suffix: str, x: NDArray[np.generic], settings: str) ->
 
 
 @CHOSEN
-@pytest.mark.parametrize("suffix", [".npz", ".npy"])
-@pytest.mark.parametrize("role", [Role.SOURCE, Role.TARGET])
+@pytest.mark.parametrize(("suffix", "role"), [(".npz", Role.SOURCE), (".npy", Role.TARGET)])
 def test_rows_of_any_shape(
     tmp_path: Path, role: Role, suffix: str, world: World, x: NDArray[np.generic], settings: str, dtype: str
 ) -> None:
@@ -69,13 +67,13 @@ def test_rows_of_any_shape(
 
 
 def tone(path: Path, pitch: float) -> None:
-    """A second of a tone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
         file.writeframes((9000 * np.sin(np.arange(8000) * pitch)).astype("<i2").tobytes())
 
 
+@pytest.mark.nightly(job="formats")
 def test_sounds(tmp_path: Path) -> None:
     """Spectrograms are made once, and again by other settings, or of another file of the same name."""
     site = tmp_path / "data"

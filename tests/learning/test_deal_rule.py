@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.core.errors import ConfigRefused
 from tideline.learning.partition.deals import UNSEEN, Deal, Hands, cuts, deal, split_domains
 
@@ -31,8 +31,7 @@ def admitted(draw: st.DrawFn) -> tuple[dict[str, int], int, int]:
     return sizes, clients, d
 
 
-@given(admitted(), seeds)
-@settings(max_examples=examples(300))
+@for_all(300, admitted(), seeds)
 def test_each_client_has_d_domains_and_each_row_one_client(case: tuple[dict[str, int], int, int], seed: int) -> None:
     """For all N, d and |S| that are admitted: exactly d distinct domains a client, every row dealt once, parts of even sizes."""
     sizes, clients, d = case
@@ -58,7 +57,6 @@ def test_the_b_largest_domains_are_cut_once_more(case: tuple[dict[str, int], int
 
 
 def test_of_equal_domains_the_first_names_are_the_larger_ones() -> None:
-    """By hand: N = 2, d = 2, three domains: a = 1, b = 1."""
     assert cuts({"c": 5, "b": 9, "a": 9}, 2, 2) == {"a": 2, "b": 1, "c": 1}
     assert cuts({"c": 5, "b": 9, "a": 8}, 2, 2) == {"a": 1, "b": 2, "c": 1}
 
@@ -88,13 +86,11 @@ def test_the_deal_never_changes() -> None:
 
 
 def rows_of(sites: Mapping[str, Hands]) -> list[tuple[str, str, list[int], list[int]]]:
-    """A deal as plain data."""
     return [(site, name, h.train.tolist(), h.held.tolist()) for site, hands in sites.items() for name, h in hands.items()]
 
 
 @given(seeds)
 def test_equal_seeds_deal_equally(seed: int) -> None:
-    """And the order in which domains are named means nothing."""
     backwards = dict(reversed(SIZES.items()))
     rule = replace(RULE, seed=seed, shots=2)
     assert rows_of(deal(SIZES, rule)) == rows_of(deal(backwards, rule))
@@ -132,8 +128,7 @@ def test_a_domain_is_dealt_alike_whatever_the_others_are() -> None:
     assert parts[0] == parts[1]
 
 
-@given(admitted(), st.integers(4, 60), st.floats(0.01, 0.99), st.integers(0, 3), seeds)
-@settings(max_examples=examples(150))
+@for_all(150, admitted(), st.integers(4, 60), st.floats(0.01, 0.99), st.integers(0, 3), seeds)
 def test_shares_and_shots(case: tuple[dict[str, int], int, int], n: int, share: float, shots: int, seed: int) -> None:
     """Each client holds out its share of its own rows; shots are disjoint, for training alone, and score nobody."""
     sizes, clients, d = case
@@ -159,7 +154,6 @@ def test_shares_and_shots(case: tuple[dict[str, int], int, int], n: int, share: 
 
 
 def test_fewer_shots_are_a_part_of_more() -> None:
-    """So that a curve over the number of shots is over growing sets."""
     few, many = (deal(SIZES, replace(RULE, shots=shots)) for shots in (2, 5))
     for name in ("client-1", "client-2", "client-3"):
         assert set(few[name]["target"].train) < set(many[name]["target"].train)
@@ -190,7 +184,6 @@ def test_rows_stay_where_they_are_when_shots_join() -> None:
     ],
 )
 def test_what_cannot_be_dealt_is_refused(changed: dict[str, object], path: str, words: str) -> None:
-    """With the setting that is wrong, and what to do."""
     with pytest.raises(ConfigRefused) as refusal:
         deal(SIZES, replace(RULE, **changed))  # type: ignore[arg-type]
     assert refusal.value.context["path"] == path and words in refusal.value.what and refusal.value.todo
@@ -208,31 +201,19 @@ def test_a_target_share(n: int, share: float, seed: int) -> None:
 
 
 def test_what_scores_a_target_depends_on_the_seed() -> None:
-    """So that seeds differ where a method draws nothing."""
     held = {tuple(deal(SIZES, replace(RULE, seed=seed, target_share=0.3))[UNSEEN]["target"].held) for seed in range(6)}
     assert len(held) == 6
 
 
-def test_a_target_of_one_row() -> None:
-    """It cannot train and be scored."""
-    with pytest.raises(ConfigRefused, match="The domain target has a single row"):
-        deal({**SIZES, "target": 1}, replace(RULE, target_share=0.5))
-
-
-def test_a_single_row_cannot_be_split() -> None:
-    """A client of one domain that has as many rows as parts."""
-    with pytest.raises(ConfigRefused, match="would get a single row"):
-        deal({"a": 2, "target": 5}, Deal("target", 2, 1))
-
-
-def test_one_domain_alone_cannot_be_dealt() -> None:
-    """It is the one that is left out."""
-    with pytest.raises(ConfigRefused, match="there is no source domain"):
-        deal({"target": 5}, Deal("target", 2, 1))
-
-
-def test_a_wrong_name_is_guessed() -> None:
-    """What to do names the domains."""
+def test_what_rows_do_not_suffice_for_is_refused() -> None:
+    """A target of one row cannot train and be scored, nor a client; the last domain is the one that is left out."""
+    for sizes, rule, reason in (
+        ({**SIZES, "target": 1}, replace(RULE, target_share=0.5), "The domain target has a single row"),
+        ({"a": 2, "target": 5}, Deal("target", 2, 1), "would get a single row"),
+        ({"target": 5}, Deal("target", 2, 1), "there is no source domain"),
+    ):
+        with pytest.raises(ConfigRefused, match=reason):
+            deal(sizes, rule)
     with pytest.raises(ConfigRefused) as refusal:
         deal(SIZES, replace(RULE, leave_out="targte"))
     assert refusal.value.todo == "Use one of: a, b, c, target (did you mean target?)"

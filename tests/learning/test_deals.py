@@ -47,7 +47,6 @@ def test_random_parts_cover_all_rows_once(n_rows: int, n_parts: int, seed: int) 
 
 
 def test_a_seed_fixes_the_deal() -> None:
-    """Equal seeds deal equal parts, other seeds other ones."""
     first, again, other = at_random(50, 2, 7), at_random(50, 2, 7), at_random(50, 2, 8)
     assert np.array_equal(first[0], again[0])
     assert not np.array_equal(first[0], other[0])
@@ -55,14 +54,12 @@ def test_a_seed_fixes_the_deal() -> None:
 
 @pytest.mark.parametrize(("n_rows", "n_parts"), [(5, 0), (-1, 2)])
 def test_impossible_deals_are_refused(n_rows: int, n_parts: int) -> None:
-    """Rows cannot be dealt to nobody, nor can fewer than none."""
     with pytest.raises(ConfigRefused):
         at_random(n_rows, n_parts, 0)
 
 
 @pytest.mark.parametrize(("domains", "n_sites"), [((), 3), (("a",), 0)])
 def test_nothing_to_deal_is_refused(domains: tuple[str, ...], n_sites: int) -> None:
-    """There must be a domain and a site."""
     with pytest.raises(ConfigRefused):
         by_domain(domains, n_sites)
 
@@ -85,7 +82,6 @@ def test_the_split_never_changes() -> None:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_one_row_cannot_be_split(n: int) -> None:
-    """Fewer than two rows are refused."""
     with pytest.raises(DataRefused):
         split_rows(n)
 
@@ -116,7 +112,6 @@ BAD_INDICES = [
 
 @pytest.mark.parametrize(("test_idx", "said"), BAD_INDICES)
 def test_bad_indices_are_refused(test_idx: np.ndarray, said: str) -> None:
-    """test_idx must name existing rows, each once."""
     with pytest.raises(DataRefused) as refusal:
         split_at(5, test_idx)
     assert said in refusal.value.what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.learning.images_on_disk import save_classes
@@ -98,7 +99,6 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def folders(path: Path, out: Path, sites: Mapping[str, Hands]) -> dict[str, Path]:
-    """Every site's folder, written."""
     write_sites(path, {out / site: hands for site, hands in sites.items()})
     return {site: out / site for site in sites}
 
@@ -106,19 +106,22 @@ def folders(path: Path, out: Path, sites: Mapping[str, Hands]) -> dict[str, Path
 def same(one: Holdings, other: Holdings) -> None:
     """Two sites that hold the same, bit for bit."""
     for mine, theirs in ((one.train, other.train), (one.held_out, other.held_out)):
-        assert (
-            torch.equal(mine.x.all(), theirs.x.all())
-            and torch.equal(mine.domain, theirs.domain)
-            and mine.domains == theirs.domains
-        )
+        assert torch.equal(mine.x.all(), theirs.x.all()) and mine.domains == theirs.domains
+        assert torch.equal(mine.domain, theirs.domain)
         assert (mine.y is None) == (theirs.y is None)
         assert mine.y is None or theirs.y is None or torch.equal(mine.y, theirs.y)
         assert (mine.bare is None) == (theirs.bare is None)
         assert mine.bare is None or theirs.bare is None or torch.equal(mine.bare.all(), theirs.bare.all())
 
 
-@kinds
-@pytest.mark.parametrize("rule", [RULE, Deal("c", 2, 2, 1, 0.2, shots=2), Deal("a", 2, 1, 5, 0.1, shots=1)], ids=str)
+SHOTS, FEWER = Deal("c", 2, 2, 1, 0.2, shots=2), Deal("a", 2, 1, 5, 0.1, shots=1)
+QUICK = [("arrays", RULE), ("images", SHOTS), ("csv", FEWER), ("parquet", RULE)]
+at_night = pytest.mark.nightly(job="numbers")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"), [x if x in QUICK else pytest.param(*x, marks=at_night) for x in product(KINDS, (RULE, SHOTS, FEWER))]
+)
 def test_in_one_process_as_in_folders(tmp_path: Path, kind: str, rule: Deal) -> None:
     """Each site has the same rows, labels and domains, in the same order, with few shots of the unseen domain and without."""
     same_sites(tmp_path, kind, rule)
@@ -126,7 +129,6 @@ def test_in_one_process_as_in_folders(tmp_path: Path, kind: str, rule: Deal) -> 
 
 @kinds
 def test_a_target_has_all_rows_and_no_label_to_train_on(tmp_path: Path, kind: str) -> None:
-    """Neither in one process nor in its folder."""
     own = same_sites(tmp_path, kind, Deal("b", 2, 1, 3, target_share=0.25))[UNSEEN]
     hidden = [word for words in labels_found(tmp_path / "out" / UNSEEN) for word in words].count("")
     rows, n = len(own.train) + len(own.held_out), sizes_of(tmp_path / "all")["b"]
@@ -147,8 +149,13 @@ def same_sites(tmp_path: Path, kind: str, rule: Deal) -> dict[str, Holdings]:
     return dealt
 
 
-@kinds
-@pytest.mark.parametrize("case", ["single", "mixed", "split"])
+OF_DEVICES = [("arrays", "single"), ("images", "mixed"), ("csv", "split"), ("parquet", "mixed")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [x if x in OF_DEVICES else pytest.param(*x, marks=at_night) for x in product(KINDS, ("single", "mixed", "split"))],
+)
 def test_devices_in_one_process_as_in_folders(tmp_path: Path, kind: str, case: str) -> None:
     """Each device has the same rows in the same order, also those without labels, which its folder does not hold."""
     world = KINDS[kind](tmp_path / "all")
@@ -172,7 +179,6 @@ def labels_found(folder: Path) -> list[list[str]]:
 
 
 def test_names_of_images_without_labels_tell_nothing(tmp_path: Path) -> None:
-    """Neither the folder nor the file says which class it was."""
     all_images(tmp_path / "all")
     for folder in sorted((tmp_path / "all" / "a").iterdir()):
         for file in sorted(folder.iterdir()):
@@ -195,7 +201,6 @@ def test_labels_of_any_type_can_be_hidden(tmp_path: Path, kind: type) -> None:
 
 
 def test_labels_in_a_dictionary_can_be_hidden(tmp_path: Path) -> None:
-    """Whatever type a column of a .parquet file has."""
     (tmp_path / "all").mkdir()
     words = pa.array(["flu", "cold"] * 4).dictionary_encode()
     pq.write_table(pa.table({"a": [float(i) for i in range(8)], "y": words}), tmp_path / "all" / "a.parquet")
@@ -257,7 +262,6 @@ def test_arrays_keep_their_bytes(tmp_path: Path) -> None:
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file."""
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 
@@ -291,7 +295,6 @@ def test_cells_of_tables_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_new_column_has_a_new_name(tmp_path: Path) -> None:
-    """Where a column is called held_out and means something else."""
     for name in "abc":
         write_table(tmp_path / "all", "parquet", {**table(20), "held_out": list(range(20))}, name)
     world = World(inputs=(3,), classes=3)
@@ -302,39 +305,24 @@ def test_a_new_column_has_a_new_name(tmp_path: Path) -> None:
         assert read_folder(folder, world, role_of(site)).train.x.all().shape[1] == 3
 
 
-def unlabelled(folder: Path) -> None:
-    np.savez(folder / "b.npz", x=arrays_of(24, 2)["x"])
+def array(**changed: Any) -> Callable[[Path], None]:
+    """Return what writes the domain b anew, as arrays that are changed."""
+    return lambda folder: np.savez(folder / "b.npz", x=arrays_of(24, 2)["x"], **changed)
+
+
+def text(words: str) -> Callable[[Path], None]:
+    """Return what writes the domain b as a table in place of arrays."""
+
+    def write(folder: Path) -> None:
+        (folder / "b.npz").unlink()
+        (folder / "b.csv").write_text(words)
+
+    return write
 
 
 def flat(folder: Path) -> None:
     (folder / "b.npz").unlink()
     save_classes(folder / "b", {".": 5})
-
-
-def bare_table(folder: Path) -> None:
-    (folder / "b.npz").unlink()
-    (folder / "b.csv").write_text("u,v\n1,2\n3,4\n5,6\n")
-
-
-def short_line(folder: Path) -> None:
-    (folder / "b.npz").unlink()
-    (folder / "b.csv").write_text("u,v,y\n1,2,0\n3,4\n5,6,1\n")
-
-
-def two_names(folder: Path) -> None:
-    (folder / "b.csv").write_text("u,v,y\n1,2,0\n")
-
-
-def damaged(folder: Path) -> None:
-    (folder / "b.npz").write_bytes(b"PK no archive")
-
-
-def some_unlabelled(folder: Path) -> None:
-    np.savez(folder / "b.npz", x=arrays_of(24, 2)["x"], y=np.where(np.arange(24) > 20, -1, np.arange(24) % 3))
-
-
-def all_unknown(folder: Path) -> None:
-    np.savez(folder / "b.npz", x=arrays_of(24, 2)["x"], y=np.full(24, -1))
 
 
 def line_break(folder: Path) -> None:
@@ -343,22 +331,21 @@ def line_break(folder: Path) -> None:
     (folder / "b" / "0" / "00.png").rename(folder / "b" / "0" / "0\n0.png")
 
 
-SPOILT = [
-    (unlabelled, "there are no labels"),
+SPOILT: list[tuple[Callable[[Path], Any], str]] = [
+    (array(), "there are no labels"),
     (flat, "there are no labels"),
-    (bare_table, "there are no labels"),
-    (some_unlabelled, "3 of 24 rows have no label, the first of them row 21"),
-    (all_unknown, "there are no labels"),
-    (short_line, "line 3 has 2 cells"),
-    (two_names, "are both the domain b"),
-    (damaged, "cannot be read as an .npz file"),
+    (text("u,v\n1,2\n3,4\n5,6\n"), "there are no labels"),
+    (array(y=np.where(np.arange(24) > 20, -1, np.arange(24) % 3)), "3 of 24 rows have no label, the first of them row 21"),
+    (array(y=np.full(24, -1)), "there are no labels"),
+    (text("u,v,y\n1,2,0\n3,4\n5,6,1\n"), "line 3 has 2 cells"),
+    (lambda folder: (folder / "b.csv").write_text("u,v,y\n1,2,0\n"), "are both the domain b"),
+    (lambda folder: (folder / "b.npz").write_bytes(b"PK no archive"), "cannot be read as an .npz file"),
     (line_break, "the name of a file has a line break"),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "said"), SPOILT, ids=lambda value: getattr(value, "__name__", None))
+@pytest.mark.parametrize(("spoil", "said"), SPOILT)
 def test_what_cannot_be_dealt_is_refused(tmp_path: Path, spoil: Callable[[Path], None], said: str) -> None:
-    """With the domain, and what to do."""
     all_arrays(tmp_path / "all")
     spoil(tmp_path / "all")
     with pytest.raises(DataRefused) as refusal:
@@ -397,9 +384,7 @@ values = st.one_of(
 
 
 @given(texts, st.dictionaries(st.sampled_from(["scale", "label", "drop"]), values))
-@settings(deadline=None)
 def test_toml_is_read_as_it_was_written(name: str, table: dict[str, Any]) -> None:
-    """Whatever stands in it."""
     import tomllib
 
     assert tomllib.loads(toml_table(name, table)) == {name: table}

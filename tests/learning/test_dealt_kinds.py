@@ -72,8 +72,9 @@ def rows_of(side: Any) -> list[tuple[bytes, int | None]]:
     return sorted(zip(rows, labels, strict=True), key=lambda row: (row[0], str(row[1])))
 
 
-@pytest.mark.parametrize("write", [npz, npy, fortran])
-@pytest.mark.parametrize("shape", WORLDS)
+@pytest.mark.parametrize(
+    ("shape", "write"), [*((shape, npy) for shape in WORLDS), *((x, npz) for x in ("volume", "tokens")), ("image", fortran)]
+)
 def test_arrays_of_any_shape(
     tmp_path: Path, shape: str, write: Callable[[Path, Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +123,7 @@ def filled(path: Path, kind: str) -> None:
             write(path / name / "pq"[i % 2] / f"{i:02}", i + N * at)
 
 
+@pytest.mark.nightly(job="formats")
 @pytest.mark.parametrize("kind", FILES)
 def test_scans_and_sounds(tmp_path: Path, kind: str) -> None:
     """Files are copied as they are, a series with its slices; names that may tell something are not there without a label."""
@@ -132,6 +134,7 @@ def test_scans_and_sounds(tmp_path: Path, kind: str) -> None:
     assert {name.partition(".")[2] for name in names} == {{"dicom": "dcm", "nifti": "nii.gz", "audio": "wav"}.get(kind, "")}
 
 
+@pytest.mark.nightly(job="formats")
 @pytest.mark.parametrize("kind", FILES)
 def test_a_row_that_is_on_both_sides_is_there_twice(tmp_path: Path, kind: str) -> None:
     """As in a deal without a target share, under a name that its reader knows."""
@@ -160,7 +163,6 @@ def test_arrays_without_labels_are_refused(tmp_path: Path, write: Callable[[Path
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    """With its name, before anything is written."""
     for name in "abc":
         npy(tmp_path / name, drawn(WORLDS["sequence"], 0))
     (tmp_path / "b.npy").write_bytes(b"\x93NUMPY")

@@ -1,4 +1,4 @@
-"""The digits that ship with the package, and the folders made of them."""
+"""The digits that ship with the package, the folders made of them, and sites half of which see them upside down."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.learning.datasets import digits
 from tideline.learning.datasets.digits import DOMAINS, load, write_site
+from tideline.learning.datasets.turned import turned, write_sites
 from tideline.learning.formats.folder import read_folder
 
 DATA = Path(digits.__file__).parent / "digits_data"
@@ -40,13 +41,11 @@ def test_loading_is_repeatable(domain: str) -> None:
 
 
 def test_scale_is_told_where_white_is_not_255() -> None:
-    """optdigits go up to 16 and say so."""
     assert load("optdigits").scale == load("optdigits").x.max() == 16
     assert all(load(domain).scale is None for domain in DOMAINS if domain != "optdigits")
 
 
 def test_no_handwritten_digit_is_in_two_domains() -> None:
-    """mnist has even rows of the source, coloured odd ones."""
     with (
         np.load(DATA / "mnist.npz", allow_pickle=False) as even,
         np.load(DATA / "mnist_for_coloured.npz", allow_pickle=False) as odd,
@@ -68,13 +67,11 @@ def test_coloured_digits_can_be_undone() -> None:
 
 
 def test_the_files_stay_small() -> None:
-    """What ships is at most 3 MB and has its provenance beside it."""
     assert sum(f.stat().st_size for f in DATA.iterdir()) < 3_000_000
     assert {f.name for f in DATA.iterdir()} == {"README.md", "mnist.npz", "mnist_for_coloured.npz", "usps.npz"}
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize(("domain", "role"), [*((x, Role.SOURCE) for x in DOMAINS), ("mnist", Role.PEER), ("usps", Role.TARGET)])
 def test_a_written_site_is_read(tmp_path: Path, domain: str, role: Role) -> None:
     """read_folder accepts what write_site wrote, for every role, and holds out the rows that the set holds out."""
     told = write_site(tmp_path, domain, rows=100)
@@ -102,7 +99,6 @@ def test_parts_are_disjoint_and_cover(tmp_path: Path) -> None:
 
 
 def test_writing_again_changes_nothing(tmp_path: Path) -> None:
-    """The same call writes the same bytes."""
     for name in ("one", "two", "two"):
         write_site(tmp_path / name, "optdigits", 1, 2)
     for file in ("optdigits.npz", "transforms.toml"):
@@ -119,7 +115,6 @@ def test_a_folder_may_hold_several_domains(tmp_path: Path) -> None:
 
 
 def test_labels_can_be_left_out(tmp_path: Path) -> None:
-    """labels=False writes no y at all."""
     write_site(tmp_path, "usps", rows=20, labels=False)
     with np.load(tmp_path / "usps.npz", allow_pickle=False) as arrays:
         assert set(arrays.files) == {"x", "test_idx"}
@@ -142,3 +137,27 @@ def test_impossible_sites_are_refused(tmp_path: Path, given: dict[str, object], 
         write_site(tmp_path / "site", **given)  # type: ignore[arg-type]
     assert said in str(refusal.value)
     assert not (tmp_path / "site").exists()
+
+
+ROLES = ("source", "source", "target", "target")
+
+
+def test_each_site_without_labels_has_a_labelled_one_that_sees_alike() -> None:
+    """Not the one in its own place, so that an order of names gives nothing away; one labelled site has nobody to differ from."""
+    assert turned(ROLES) == [False, True, True, False]
+    assert turned(("source", "target", "target")) == [False] * 3
+    assert turned(("source", "source", "target")) == [False, True, True]
+
+
+def test_rows_are_dealt_once_and_turned(tmp_path: Path) -> None:
+    """All rows of the style, each at one site, on one side; of a turned site by half a turn. The same again at each writing."""
+    folders = [tmp_path / str(i) for i in range(4)]
+    written = write_sites(folders, "mnist", ROLES)
+    raw, sites = load("mnist"), [np.load(folder / "mnist.npz", allow_pickle=False) for folder in folders]
+    seen = [site["x"][:, ::-1, ::-1] if half_turn else site["x"] for site, half_turn in zip(sites, turned(ROLES), strict=True)]
+    assert sorted(x.tobytes() for own in seen for x in own) == sorted(x.tobytes() for x in raw.x)
+    assert [len(site["test_idx"]) for site in sites] == [each["held_out"] for each in written] == [125, 125, 312, 312]
+    assert sum(sum(each.values()) for each in written) == len(raw.x)
+    again = [tmp_path / f"again {i}" for i in range(4)]
+    assert write_sites(again, "mnist", ROLES) == written
+    assert (again[1] / "mnist.npz").read_bytes() == (folders[1] / "mnist.npz").read_bytes()

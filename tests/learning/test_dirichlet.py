@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.learning.partition.deals import Hands
@@ -31,7 +31,6 @@ LABELS = set_of({"a": 6000, "b": 5000, "c": 4000})
 
 @st.composite
 def rules(draw: st.DrawFn) -> Dirichlet:
-    """A rule of any case."""
     case = draw(st.sampled_from(CASES))
     clients = draw(st.integers(2, 12))
     return Dirichlet(
@@ -62,8 +61,7 @@ def sizes(hands: Hands) -> tuple[int, int, int]:
     return tuple(map(sum, zip(*sides, strict=True)))  # type: ignore[return-value]
 
 
-@given(rules())
-@settings(max_examples=examples(100))
+@for_all(50, rules())
 def test_no_row_is_dealt_twice(rule: Dirichlet) -> None:
     """Over all devices and sides; rows are in the order of their domain, and of domains that are taken."""
     parts: dict[str, list[int]] = {}
@@ -77,8 +75,7 @@ def test_no_row_is_dealt_twice(rule: Dirichlet) -> None:
         assert len(rows) == len(set(rows)) and min(rows) >= 0 and max(rows) < len(LABELS[name])
 
 
-@given(rules())
-@settings(max_examples=examples(100))
+@for_all(50, rules())
 def test_numbers_of_rows(rule: Dirichlet) -> None:
     """As they were drawn: a share of the labelled rows is held out, of an unlabelled device a share of all, and at least one."""
     sites = dealt(rule)
@@ -91,8 +88,7 @@ def test_numbers_of_rows(rule: Dirichlet) -> None:
         assert bare == (device.bare if device.labelled else 0) and (bare > 0) == (i < rule.labelled)
 
 
-@given(rules())
-@settings(max_examples=examples(100))
+@for_all(50, rules())
 def test_classes_of_a_device(rule: Dirichlet) -> None:
     """As many as are asked for, four of one domain and else all; an unlabelled device has those of a labelled one."""
     names = [str(c) for c in range(10)]
@@ -105,12 +101,10 @@ def test_classes_of_a_device(rule: Dirichlet) -> None:
 
 
 def seen(labels: Labels, hands: Hands) -> set[str]:
-    """The classes of a device's rows."""
     return {c for name, h in hands.items() for side in (h.train, h.bare, h.held) for c in labels[name][side].tolist()}
 
 
-@given(rules())
-@settings(max_examples=examples(50))
+@for_all(50, rules())
 def test_equal_seeds_deal_equally(rule: Dirichlet) -> None:
     """And the order in which domains stand or are named means nothing."""
     backwards = dict(reversed(LABELS.items()))
@@ -119,13 +113,11 @@ def test_equal_seeds_deal_equally(rule: Dirichlet) -> None:
 
 
 def as_plain(sites: Mapping[str, Hands]) -> list[object]:
-    """A deal as plain data."""
     return [(s, n, h.train.tolist(), h.bare.tolist(), h.held.tolist()) for s, hands in sites.items() for n, h in hands.items()]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_draw_depends_on_the_seed(case: str) -> None:
-    """Numbers, classes, mixes, rows, sides and domains."""
     rule = replace(RULE, case=case, take=("a",) if case == "single" else ())
     one, other = (deal(LABELS, replace(rule, seed=seed)) for seed in (0, 1))
     assert all(sizes(one[name])[0] != sizes(other[name])[0] for name in list(one)[:3])
@@ -164,7 +156,6 @@ def test_mixes_are_those_of_the_paper() -> None:
 
 
 def test_the_scale_changes_no_draw() -> None:
-    """Half of it: half of the rows, of the same classes and domains."""
     whole, half = (list(drawn({"a": LABELS["a"]}, replace(RULE, scale=scale))) for scale in (0.1, 0.05))
     for one, other in zip(whole, half, strict=True):
         assert abs(one.labelled - 2 * other.labelled) <= 2 and list(one.counts) == list(other.counts)
@@ -172,7 +163,6 @@ def test_the_scale_changes_no_draw() -> None:
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=12), st.integers(0, 500))
 def test_rows_are_apportioned(weights: list[float], n: int) -> None:
-    """All of them, each class within one row of its share."""
     p = np.array(weights) / sum(weights)
     counts = apportioned(p, n)
     assert sum(counts) == n and all(abs(count - share * n) < 1 + 1e-9 for count, share in zip(counts, p, strict=True))
@@ -216,14 +206,13 @@ def test_the_deal_never_changes() -> None:
     ],
 )
 def test_what_cannot_be_dealt_is_refused(changed: dict[str, object], path: str, words: str) -> None:
-    """With the setting that is wrong, and what to do."""
     with pytest.raises(ConfigRefused) as refusal:
         deal(LABELS, replace(RULE, **changed))  # type: ignore[arg-type]
     assert refusal.value.context["path"] == path and words in refusal.value.what and refusal.value.todo
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_too_few_rows_are_refused_with_a_scale_that_fits(case: str, seed: int) -> None:
     """What is there and what is asked for; and the scale that is told can be dealt, while a little more cannot."""
     rule = Dirichlet(case=case, take=("a",) if case == "single" else (), seed=seed, scale=3.0)
@@ -236,14 +225,12 @@ def test_too_few_rows_are_refused_with_a_scale_that_fits(case: str, seed: int) -
 
 
 def test_where_no_scale_fits_none_is_told() -> None:
-    """More devices than rows."""
     with pytest.raises(ConfigRefused, match="are asked for") as refusal:
         deal(set_of({"a": 40}), Dirichlet(12, 6, take=("a",)))
     assert refusal.value.todo == "Ask for fewer clients, or add rows"
 
 
 def test_one_class_alone_cannot_be_learnt() -> None:
-    """Very uneven mixes of few rows."""
     rule = Dirichlet(6, 6, take=("a",), classes=2, alpha=0.1, scale=0.02)
     with pytest.raises(ConfigRefused, match="would have labels of class"):
         deal(LABELS, rule)

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from tests.laws.laws import EVERYTHING
+from tests.learning.rows_in_memory import data_of, site_of
 from tests.synthetic import FEATURES, HELD_OUT, TRAIN, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role
+from tideline.core.run import Role
 from tideline.core.settings import parse
-from tideline.core.step import Data, Site, View
+from tideline.core.step import Data, View
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.early_stopping import BestEpoch
 from tideline.learning.fit import fit_at
@@ -41,11 +41,7 @@ class Scripted:
 
 
 def line(n: int = 8) -> Data:
-    return Data(MemoryRows(torch.ones(n, 2)), torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.int64), ("d",))
-
-
-def site(validation: Data | None) -> Site[None]:
-    return Site(None, WORLD, ClientId("a"), Role.SOURCE, line(), 1, Generator().manual_seed(0), validation=validation)
+    return data_of(torch.ones(n, 2), torch.zeros(n, dtype=torch.int64))
 
 
 def trained(*values: float, patience: int, epochs: int = 6, validation: Data | None = None, steps: int = 0) -> tuple[float, int]:
@@ -54,7 +50,8 @@ def trained(*values: float, patience: int, epochs: int = 6, validation: Data | N
     nn.init.zeros_(net.weight)
     loss, held = Scripted(*values), line(4) if validation is None else validation
     by = torch.optim.SGD(net.parameters(), lr=1.0)
-    fit_at(site(held), net, loss, by, epochs=epochs, batch=8, patience=patience, steps=steps)
+    site = site_of(line(), WORLD, Role.SOURCE, validation=held)
+    fit_at(site, net, loss, by, epochs=epochs, batch=8, patience=patience, steps=steps)
     assert net.training
     return -float(net.weight.detach()[0, 0]), loss.asked
 
@@ -84,7 +81,6 @@ def test_rows_without_labels_stop_nothing() -> None:
 
 
 def test_a_number_of_steps_ends_in_a_last_look() -> None:
-    """Epochs have one step each here."""
     assert trained(3, 2, 4, 5, patience=9, steps=4) == (2, 4)
 
 
@@ -186,6 +182,5 @@ def test_odd_patience(odd: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fedsr", "fdan", "kd3a", "fada", "fedavg_shot", "stlf", "feddadil", "hfedf", "local"])
 def test_methods_of_all_kinds_take_it(method: str) -> None:
-    """Also those whose loss draws, or trains more than the network."""
     config = {"encoder": {"patience": 1}} if method == "feddadil" else {"patience": 1}
     played(config, {"anna": "source", "bert": "source", "carl": "target"}, method=method)

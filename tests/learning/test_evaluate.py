@@ -1,4 +1,4 @@
-"""Scoring on held-out rows."""
+"""Scoring on held-out rows: accuracies, confusions, and shares of classes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,40 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.budgets import examples
+from tests.learning.rows_in_memory import data_of, site_of
+from tests.numerics.examples import for_all
 from tideline.core.asked.world import World
-from tideline.core.phase import RIGHT, WRONG, Folded, Replies
+from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Replies, Turn
 from tideline.core.record import Nothing
-from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data, Site, View
-from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
+from tideline.learning.evaluate import (
+    ROWS,
+    SHARES,
+    SHIFT,
+    TOGETHER,
+    Classes,
+    Confusion,
+    accuracy,
+    confused,
+    evaluate,
+    label_shift,
+    outputs,
+)
+from tideline.learning.scoring.score_tables import OF_ALL, table
 from tideline.numerics.labels.confidence import BINS
 
 
 def data(n: int, labelled: bool = True) -> Data:
-    """Rows whose feature is their number, labels in turn."""
-    y = torch.arange(n) % 3
-    return Data(
-        MemoryRows(torch.arange(n).float().view(n, 1)), y if labelled else None, torch.zeros(n, dtype=torch.int64), ("d",)
-    )
+    """Return rows whose feature is their number, labels in turn."""
+    return data_of(torch.arange(n).float().view(n, 1), torch.arange(n) % 3 if labelled else None)
 
 
 def site(given: Data, **more: Any) -> Site:
-    return Site(None, World(), ClientId("anna"), Role.TARGET, given, 1, torch.Generator(), **more)
+    return site_of(given, World(), **more)
 
 
 def by_number(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
@@ -40,8 +49,7 @@ def by_number(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
     return nn.functional.one_hot((row + row % 2) % 3, 3).float()
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 3 * ROWS))
+@for_all(50, st.integers(1, 3 * ROWS))
 def test_accuracy_is_the_share_of_right_rows(n: int) -> None:
     """However many rows are scored at once, the accuracy is the exact share of right ones."""
     assert accuracy(by_number, None, None, site(data(n))) == ((n + 1) // 2) / n
@@ -90,7 +98,6 @@ def test_several_things_to_predict_with_are_told_as_one(confidence: bool) -> Non
 
 
 def test_progress_rises_to_one() -> None:
-    """A long scoring ticks after each portion of rows."""
     ticks: list[float] = []
     accuracy(by_number, None, None, site(data(2 * ROWS + 1), tick=ticks.append))
     assert ticks == pytest.approx([ROWS / (2 * ROWS + 1), 2 * ROWS / (2 * ROWS + 1), 1.0])
@@ -108,12 +115,10 @@ def test_outputs_are_those_of_evaluation_mode() -> None:
 
 
 def test_a_target_is_scored_with_its_held_out_labels() -> None:
-    """The role does not matter to a scoring."""
     assert accuracy(by_number, None, None, replace(site(data(4)), role=Role.SOURCE)) == 0.5
 
 
-@settings(max_examples=examples(20))
-@given(st.integers(1, 2 * ROWS))
+@for_all(20, st.integers(1, 2 * ROWS))
 def test_confidences_are_told_beside_the_same_accuracy(n: int) -> None:
     """The histogram has every row once; outputs that are one-hot have one confidence, e / (e + 2)."""
     phase = evaluate(lambda state, turn: {}, by_number, metrics=("accuracy", "source_only"), confidence=True)
@@ -137,3 +142,125 @@ def test_the_histograms_are_told_to_people_as_tables() -> None:
     assert told.tables[RIGHT].rows == ("b",) and sum(told.tables[RIGHT].values[0]) == 4 and sum(told.tables[WRONG].values[0]) == 3
     assert len(told.tables[RIGHT].columns) == BINS
     assert phase.fold("state", Replies({}), None) == "state"
+
+
+WORLD = World(inputs=(1,), classes=3)
+
+
+def offer(state: Any, turn: Any) -> dict[ClientId, Any]:
+    return {}
+
+
+def shifted(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
+    """Takes each row for what its feature says."""
+    return nn.functional.one_hot(x[:, 0].long(), 3).float()
+
+
+def counted(x: list[int], y: list[int] | None) -> Tensor:
+    """Return the counts that a site of these rows sends."""
+    step = confused(offer, shifted).step
+    assert step is not None
+    outcome = step.run(Nothing(), Nothing(), site_of(data_of(torch.tensor(x).float().view(-1, 1), y), WORLD))
+    assert isinstance(outcome.memory, Nothing) and dict(outcome.metrics) == {}
+    return outcome.message.counts
+
+
+@for_all(30, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=40), st.sampled_from([1, ROWS // 20]))
+def test_counts_are_those_of_the_rows(pairs: list[tuple[int, int]], times: int) -> None:
+    """A row of the matrix for each class, a column for each prediction; parts of ROWS rows add up."""
+    pairs = pairs * times
+    found = counted([x for x, _ in pairs], [y for _, y in pairs])
+    assert found.tolist() == [[sum(p == (guess, y) for p in pairs) for guess in range(3)] for y in range(3)]
+
+
+def test_a_site_without_labels_sends_zeros() -> None:
+    """It is asked like all others, and its roster does not tell whether it can be scored."""
+    assert counted([1, 2], None).tolist() == [[0] * 3] * 3
+
+
+def test_classes_have_their_names() -> None:
+    for names, first in ((("mug", "bike", "x"), "is mug"), (("mug", "bike", "x" * 300), "is 0")):
+        world = World(inputs=(1,), classes=3, class_names=names)
+        assert table(torch.zeros(3, 3), world).rows[0] == first
+
+
+def told(**counts: list[list[int]]) -> Any:
+    phase = confused(offer, shifted)
+    replies = {ClientId(name): lambda c=c: Confusion(torch.tensor(c)) for name, c in counts.items()}  # type: ignore[misc]
+    return phase.fold("state", Replies(replies), Turn(None, WORLD, (), 1, torch.Generator()))
+
+
+def test_people_see_each_site_and_all_together() -> None:
+    """Sites without a row stand nowhere; of one site alone there is no sum."""
+    one, other = [[1, 2, 0], [0, 3, 0], [0, 0, 4]], [[0, 1, 1], [0, 0, 0], [1, 0, 0]]
+    seen = told(anna=one, bert=other, carl=[[0] * 3] * 3)
+    assert isinstance(seen, Folded)
+    assert set(seen.tables) == {"confusion of anna", "confusion of bert", OF_ALL}
+    assert seen.tables[OF_ALL].values == ((1, 3, 1), (0, 3, 0), (1, 0, 4))
+    assert seen.tables[OF_ALL].rows == ("is 0", "is 1", "is 2")
+    assert seen.tables[OF_ALL].columns == ("taken for 0", "taken for 1", "taken for 2")
+    assert set(told(anna=one).tables) == {"confusion of anna"}
+    assert told(anna=[[0] * 3] * 3) == "state"
+
+
+def test_of_many_sites_only_the_sum_is_told() -> None:
+    seen = told(**{f"s{i}": [[1, 0, 0], [0, 1, 0], [0, 0, 1]] for i in range(32)})
+    assert set(seen.tables) == {OF_ALL}
+    assert seen.tables[OF_ALL].values == ((32, 0, 0), (0, 32, 0), (0, 0, 32))
+
+
+ROLES = {"anna": Role.SOURCE, "bert": Role.SOURCE, "carl": Role.TARGET}
+
+
+def classes_counted(x: list[int], y: list[int] | None, least: int = 1) -> list[int]:
+    """What a site of these rows sends. least: rows of a class, below which its owner lets nothing be shift_tables of it."""
+    rows = data_of(torch.tensor(x).float().view(-1, 1), y)
+    site = site_of(rows, WORLD, least_per_class=least)
+    step = label_shift(offer, shifted, keeps=Nothing).step
+    assert step is not None
+    return step.run(Nothing(), Nothing(), site).message.counts.tolist()
+
+
+@for_all(20, st.lists(st.integers(0, 2), min_size=1, max_size=30), st.sampled_from([1, ROWS // 10]))
+def test_rows_are_counted_by_label_or_else_by_prediction(classes: list[int], times: int) -> None:
+    """A labelled site's own labels count, whatever a model says; in parts of ROWS rows where one is asked."""
+    rows = classes * times
+    expected = [rows.count(k) for k in range(3)]
+    assert classes_counted(rows, None) == expected
+    assert classes_counted([0] * len(rows), rows) == expected
+
+
+def test_of_a_class_with_few_rows_no_count_is_told() -> None:
+    rows = [0, 0, 0, 1, 2, 2]
+    assert classes_counted(rows, None, least=2) == classes_counted([0] * 6, rows, least=2) == [3, 0, 2]
+
+
+def shift_tables(**counts: list[int]) -> Any:
+    phase = label_shift(offer, shifted, keeps=Nothing)
+    replies = {ClientId(name): lambda c=c: Classes(torch.tensor(c)) for name, c in counts.items()}  # type: ignore[misc]
+    roster = tuple(Member(ClientId(name), role, True) for name, role in ROLES.items())
+    world = World(inputs=(1,), classes=len(next(iter(counts.values()))))
+    return phase.fold("state", Replies(replies), Turn(None, world, roster, 1, torch.Generator()))
+
+
+def test_people_see_shares_and_how_far_they_are_apart() -> None:
+    """Of the same shares none, of others half the sum of differences, of no class in common 1; sources count by their rows."""
+    seen = shift_tables(anna=[4, 0, 0], bert=[2, 6, 4], carl=[0, 30, 10])
+    assert isinstance(seen, Folded) and seen.state == "state"
+    assert seen.tables[SHARES].columns == ("anna", "bert", "carl")
+    assert [row[2] for row in seen.tables[SHARES].values] == [0, 0.75, 0.25]
+    far = seen.tables[SHIFT]
+    assert far.rows == ("anna", "bert", TOGETHER) and far.columns == ("carl",)
+    assert [value for (value,) in far.values] == pytest.approx([1.0, 0.25, 0.375])
+    assert shift_tables(anna=[1, 2, 3], carl=[10, 20, 30]).tables[SHIFT].values == ((0.0,), (0.0,))
+
+
+def test_who_has_no_row_stands_nowhere() -> None:
+    """Without a source, or without a target, there is nothing to compare."""
+    assert shift_tables(anna=[1, 1, 1], bert=[0, 0, 0], carl=[1, 0, 0]).tables[SHIFT].rows == ("anna", TOGETHER)
+    assert shift_tables(anna=[1, 1, 1], carl=[0, 0, 0]) == "state"
+    assert shift_tables(carl=[1, 0, 0]) == "state"
+
+
+def test_more_classes_than_may_be_told_are_not_told() -> None:
+    assert shift_tables(anna=[1] * MOST_VALUES, carl=[1] * MOST_VALUES) == "state"

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
@@ -39,12 +38,10 @@ def images(n: int = 10, side: int = 8) -> np.ndarray:
 
 
 def labels(n: int = 10) -> np.ndarray:
-    """Labels 0, 1, 2, 0, 1, ..."""
     return np.arange(n) % 3
 
 
 def write(folder: Path, name: str = "a", **arrays: Any) -> Path:
-    """One domain file."""
     path = folder / f"{name}.npz"
     np.savez_compressed(path, **arrays)
     return path
@@ -86,7 +83,6 @@ def test_every_file_is_a_domain(tmp_path: Path) -> None:
 
 
 def test_test_idx_decides_the_split(tmp_path: Path) -> None:
-    """Rows that the file names are held out."""
     x = images()
     write(tmp_path, x=x, y=labels(), test_idx=np.array([9, 0, 4]))
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
@@ -110,22 +106,14 @@ def test_a_domain_may_lie_on_one_side(tmp_path: Path, role: Role) -> None:
 
 @pytest.mark.parametrize(("held", "said"), [([], "holds out 0 of 20"), (range(10), "holds out 20 of 20")])
 def test_a_site_has_rows_on_both_sides(tmp_path: Path, held: Any, said: str) -> None:
-    """Over all its domains; `tideline data check` says the same."""
     for name in "ab":
         write(tmp_path, name, x=images(), y=labels(), test_idx=np.array(held, int))
     refused(tmp_path, said)
-    assert [each["what"] for each in inspect(tmp_path, WORLD, Role.SOURCE).refused] == [f"{tmp_path} {said} samples"]
-
-
-def test_one_row_needs_a_side(tmp_path: Path) -> None:
-    """Where nothing is said it would have to be on both."""
-    file = write(tmp_path, x=images(1), y=labels(1))
-    refused(tmp_path, "x has 1 rows", file=file)
+    assert [x["what"] for x in inspect(tmp_path, WORLD, Role.SOURCE).refused] == [f"{tmp_path} {said} samples"]
 
 
 @pytest.mark.parametrize("role", list(Role))
 def test_the_role_does_not_move_rows(tmp_path: Path, role: Role) -> None:
-    """Whatever the role and the labels, the same rows are held out."""
     x = images()
     write(tmp_path, x=x, y=labels())
     assert torch.equal(read_folder(tmp_path, WORLD, role).held_out.x.all(), prepare(x[split_rows(10)[1]], WORLD.inputs))
@@ -157,7 +145,6 @@ def test_a_target_keeps_no_training_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("filler", [-1.0, np.nan, 99.0, 0.5])
 def test_a_targets_training_labels_may_be_anything(tmp_path: Path, filler: float) -> None:
-    """Labels that are dropped are not judged either."""
     write(tmp_path, x=images(), y=np.where(np.isin(np.arange(10), [3]), 1.0, filler), test_idx=np.array([3]))
     held = read_folder(tmp_path, WORLD, Role.TARGET).held_out
     assert held.y is not None and held.y.tolist() == [1]
@@ -173,26 +160,22 @@ def test_labels_are_optional_but_for_a_source(tmp_path: Path, role: Role) -> Non
 
 
 def test_a_target_may_have_one_class(tmp_path: Path) -> None:
-    """One class alone is a matter for those who train on labels."""
     write(tmp_path, x=images(), y=np.zeros(10, int))
     assert read_folder(tmp_path, WORLD, Role.TARGET).held_out.labelled
 
 
 def test_classes_are_counted_over_the_site(tmp_path: Path) -> None:
-    """Two domains of one class each make two classes."""
     write(tmp_path, "a", x=images(), y=np.zeros(10, int))
     write(tmp_path, "b", x=images(), y=np.ones(10, int))
     assert read_folder(tmp_path, WORLD, Role.SOURCE).train.labelled
 
 
 def test_whole_floats_are_labels(tmp_path: Path) -> None:
-    """1.0 is as good a label as 1."""
     write(tmp_path, x=images(), y=labels().astype(np.float32))
     assert read_folder(tmp_path, WORLD, Role.SOURCE).train.labelled
 
 
 def test_features_are_read_unchanged(tmp_path: Path) -> None:
-    """A world with one number takes vectors as they are."""
     x = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     write(tmp_path, x=x, y=labels())
     assert np.array_equal(read_folder(tmp_path, VECTORS, Role.SOURCE).train.x.all().numpy(), x[split_rows(10)[0]])
@@ -220,44 +203,24 @@ def test_memory_is_the_result_and_one_domain(tmp_path: Path) -> None:
     assert peak < raw + chunk + 1_000_000
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    """The folder must exist."""
+def test_what_is_no_folder_of_data_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "none", "There is no data folder")
-
-
-def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
-    """The path must be a folder, not one of its files."""
+    refused(tmp_path, "holds no .npz, .npy, .csv or .parquet file")
     refused(write(tmp_path, x=images()), "is not a folder")
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
-    """There must be a domain."""
-    refused(tmp_path, "holds no .npz, .npy, .csv or .parquet file")
-
-
-@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])
-def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes) -> None:
-    """Files of another kind under the name .npz are refused."""
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short", None, "cut"])
+def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, content: bytes | str | None) -> None:
+    """Files of another kind under the name .npz, a folder, and a file that was copied in part."""
     path = tmp_path / "a.npz"
-    path.write_bytes(content)
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else write(tmp_path, x=images(), y=labels()).read_bytes()[:-100])
     refused(tmp_path, "cannot be read as an .npz file", file=path)
 
 
-def test_a_folder_for_a_file_is_refused(tmp_path: Path) -> None:
-    """A folder under the name .npz is refused."""
-    (tmp_path / "a.npz").mkdir()
-    refused(tmp_path, "cannot be read as an .npz file", file=tmp_path / "a.npz")
-
-
-def test_a_cut_file_is_refused(tmp_path: Path) -> None:
-    """A file that was copied in part is refused."""
-    path = write(tmp_path, x=images(), y=labels())
-    path.write_bytes(path.read_bytes()[:-100])
-    refused(tmp_path, "cannot be read as an .npz file", file=path)
-
-
-@settings(max_examples=examples(200))
-@given(st.integers(0, 10**6), st.integers(1, 255), st.booleans())
+@for_all(200, st.integers(0, 10**6), st.integers(1, 255), st.booleans())
 def test_damage_is_refused_or_harmless(place: int, change: int, packed: bool) -> None:
     """One changed byte gives a refusal or holdings of the right shape, never another error."""
     with tempfile.TemporaryDirectory() as name:
@@ -272,8 +235,7 @@ def test_damage_is_refused_or_harmless(place: int, change: int, packed: bool) ->
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=examples(300))
-@given(st.sampled_from(["x", "y", "test_idx"]), st.integers(0, 127), st.integers(1, 255))
+@for_all(300, st.sampled_from(["x", "y", "test_idx"]), st.integers(0, 127), st.integers(1, 255))
 def test_a_wrong_header_is_refused_or_harmless(key: str, place: int, change: int) -> None:
     """A changed header under a fitting checksum gives a refusal or holdings, never another error."""
     arrays: dict[str, Any] = {"x": images(4), "y": labels(4), "test_idx": np.array([1])}
@@ -307,39 +269,31 @@ def ragged(*sizes: int) -> np.ndarray:
     return out
 
 
-def test_mixed_sizes_in_a_file_are_refused(tmp_path: Path) -> None:
-    """Images of different sizes in one file would need objects, which are not read."""
-    path = write(tmp_path, x=ragged(8, 9, 10), y=labels(3))
-    refused(tmp_path, "x is an array of Python objects", file=path)
+OBJECTS = np.array([0] * 10, object)
+LABELLED = {"x": images(), "y": labels()}
+# What is said, and the arrays that it is said of.
+UNUSABLE: list[tuple[str, dict[str, Any]]] = [
+    ("x is an array of Python objects", {"x": ragged(8, 9, 10), "y": labels(3)}),
+    ("y is an array of Python objects", {"x": images(), "y": OBJECTS}),
+    ("test_idx is an array of Python objects", {**LABELLED, "test_idx": OBJECTS}),
+    ("there is no array x", {"images": images(), "y": labels()}),
+    ("x has 10 rows and y has 9", {"x": images(), "y": labels(9)}),
+    ("y has shape (10, 3)", {"x": images(), "y": np.eye(3)[labels()]}),
+    ("not whole numbers", {"x": images(), "y": labels() + 0.5}),
+    ("not whole numbers", {"x": images(), "y": np.full(10, np.nan)}),
+    ("not whole numbers", {"x": images(), "y": np.array(list("abcabcabca"))}),
+    ("there are pixels outside 0 to 1, the scale", {"x": images().astype(np.float32), "y": labels()}),
+    ("x has 1 rows", {"x": images(1), "y": labels(1)}),
+    ("x has 1 rows", {"x": images(1)}),
+    ("x has 0 rows", {"x": images(0)}),
+    ("x is a single number", {"x": np.uint8(3)}),
+    ("test_idx names row 10; the rows are 0 to 9", {**LABELLED, "test_idx": np.array([10])}),
+]
 
 
-@pytest.mark.parametrize("key", ["y", "test_idx"])
-def test_objects_are_refused_in_every_array(tmp_path: Path, key: str) -> None:
-    """Labels and indices cannot be pickled objects either."""
-    arrays: dict[str, Any] = {"x": images(), "y": labels(), key: np.array([0] * 10, object)}
-    path = write(tmp_path, **arrays)
-    refused(tmp_path, f"{key} is an array of Python objects", file=path)
-
-
-def test_a_file_without_x_is_refused(tmp_path: Path) -> None:
-    """Samples must be saved under the name x."""
-    refused(tmp_path, "there is no array x", file=write(tmp_path, images=images(), y=labels()))
-
-
-def test_different_lengths_are_refused(tmp_path: Path) -> None:
-    """There is one label per sample."""
-    refused(tmp_path, "x has 10 rows and y has 9", file=write(tmp_path, x=images(), y=labels(9)))
-
-
-def test_one_hot_labels_are_refused(tmp_path: Path) -> None:
-    """Labels are a list, not a table."""
-    refused(tmp_path, "y has shape (10, 3)", file=write(tmp_path, x=images(), y=np.eye(3)[labels()]))
-
-
-@pytest.mark.parametrize("y", [labels() + 0.5, np.full(10, np.nan), np.array(list("abcabcabca"))])
-def test_labels_that_are_not_whole_are_refused(tmp_path: Path, y: np.ndarray) -> None:
-    """Labels are whole numbers: no fractions, no NaN, no names."""
-    refused(tmp_path, "not whole numbers", file=write(tmp_path, x=images(), y=y))
+@pytest.mark.parametrize(("said", "arrays"), UNUSABLE)
+def test_arrays_that_cannot_be_used_are_refused(tmp_path: Path, said: str, arrays: dict[str, Any]) -> None:
+    refused(tmp_path, said, file=write(tmp_path, **arrays))
 
 
 @pytest.mark.parametrize("label", [-2, 3, np.inf, 2**40])
@@ -380,7 +334,6 @@ def test_one_class_is_refused(tmp_path: Path, role: Role) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_samples_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    """NaN and infinity are refused with the first row that has one."""
     x = np.ones((10, 4))
     x[6, 2] = value
     refused(tmp_path, "first in row 6", world=VECTORS, file=write(tmp_path, x=x, y=labels()))
@@ -392,24 +345,6 @@ def test_another_width_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataRefused, match="5; the world expects 4 features") as refusal:
         read_folder(tmp_path, VECTORS, Role.SOURCE)
     assert refusal.value.context == {"expected": [4], "got": [5], "path": str(path)}
-
-
-def test_floats_up_to_255_are_refused(tmp_path: Path) -> None:
-    """Float images that need a scale and have none are refused instead of being clipped to white."""
-    path = write(tmp_path, x=images().astype(np.float32), y=labels())
-    refused(tmp_path, "there are pixels outside 0 to 1, the scale", file=path)
-
-
-@pytest.mark.parametrize("x", [images(1), images(0), np.uint8(3)])
-def test_fewer_than_two_rows_are_refused(tmp_path: Path, x: np.ndarray) -> None:
-    """A domain needs a row to train on and one to hold out."""
-    refused(tmp_path, "rows", file=write(tmp_path, x=x))
-
-
-def test_a_bad_test_idx_is_refused(tmp_path: Path) -> None:
-    """The refusal of an index names the file that it is in."""
-    path = write(tmp_path, x=images(), y=labels(), test_idx=np.array([10]))
-    refused(tmp_path, "test_idx names row 10; the rows are 0 to 9", file=path)
 
 
 def test_more_samples_than_memory_are_refused(tmp_path: Path) -> None:
@@ -429,7 +364,6 @@ def test_labels_in_some_files_only_are_refused(tmp_path: Path, role: Role) -> No
 
 
 def test_a_source_without_labels_is_refused(tmp_path: Path) -> None:
-    """A source is there for its labels."""
     write(tmp_path, x=images())
     refused(tmp_path, "no file has labels, but the site is a source")
 
@@ -437,12 +371,9 @@ def test_a_source_without_labels_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[b]\nscale = 16", "there is no domain b"),
-        ("[a]\ngamma = 2", "a.gamma is not a known setting"),
-        ("[a]\nscale = 0", "a.scale is 0.0; it should be at least"),
-        ("a = 16", "a is 16; it should be a mapping"),
-        ("[a\nscale = 16", "cannot be read as TOML"),
-        ("[a]\nmean = [0.5, 0.5]", ""),
+        *(("[b]\nscale = 16", "there is no domain b"), ("[a]\ngamma = 2", "a.gamma is not a known setting")),
+        *(("[a]\nscale = 0", "a.scale is 0.0; it should be at least"), ("a = 16", "a is 16; it should be a mapping")),
+        *(("[a\nscale = 16", "cannot be read as TOML"), ("[a]\nmean = [0.5, 0.5]", "")),
     ],
 )
 def test_bad_transforms_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -454,7 +385,6 @@ def test_bad_transforms_are_refused(tmp_path: Path, text: str, said: str) -> Non
 
 
 def test_the_manual_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The examples in docs/data.md run and print what the page says."""
     monkeypatch.chdir(tmp_path)
     page = DOCS.read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):

@@ -44,15 +44,9 @@ def told(world: World, honest: Counts, lie: Counts) -> set[str]:
 @pytest.mark.parametrize(
     "counts",
     [
-        torch.ones(4, 5, dtype=torch.int64),
-        torch.ones(2, 4, dtype=torch.int64),
-        torch.ones(5, 5, dtype=torch.int64),
-        torch.ones(16, dtype=torch.int64),
-        torch.zeros(4, 4, dtype=torch.int64),
-        torch.full((4, 4), -1),
-        torch.full((4, 4), 2**62),
-        torch.full((4, 4), float("inf")),
-        torch.full((4, 4), float("nan")),
+        *(torch.ones(4, 5, dtype=torch.int64), torch.ones(2, 4, dtype=torch.int64), torch.ones(5, 5, dtype=torch.int64)),
+        *(torch.ones(16, dtype=torch.int64), torch.zeros(4, 4, dtype=torch.int64), torch.full((4, 4), -1)),
+        *(torch.full((4, 4), 2**62), torch.full((4, 4), float("inf")), torch.full((4, 4), float("nan"))),
         matrix() - 3 * torch.eye(4, dtype=torch.int64).flip(0),
     ],
 )
@@ -82,7 +76,6 @@ def test_no_models(models: int) -> None:
 
 
 def test_more_models_than_rows() -> None:
-    """One row at least: there were some."""
     assert told(FEW, Counts(1, matrix(), None), Counts(10**9, matrix(), None)) == {HONEST, LIAR}
 
 
@@ -102,7 +95,6 @@ def test_scores_of_validation_rows_of_those_that_tell_them() -> None:
 
 @pytest.mark.parametrize("lie", [1.7e308, 1.01, -0.01, -1e300])
 def test_a_score_of_validation_rows_that_is_none(lie: float) -> None:
-    """It would be the best round, or no number."""
     asked = Asked(("accuracy",), confidence=False, whole=False, selection=Selection.ACCURACY)
     metrics = {HONEST: {"validation_accuracy": 1.0}, LIAR: {"validation_accuracy": lie}}
     replies: Replies[Scored] = Replies(dict.fromkeys(metrics, lambda: Scored(Counts(0, None, None))), metrics)

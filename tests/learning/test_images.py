@@ -99,13 +99,11 @@ def test_names_of_the_folder_number_the_folders(tmp_path: Path) -> None:
     [(b"a\nb\n", "2 names for 3 classes"), (b"a\nb\na\n", "'a' cannot name one class alone"), (b"\xff", "cannot be read")],
 )
 def test_bad_lists_of_classes_are_refused(site: Path, text: bytes, said: str) -> None:
-    """As many names as classes, each once, in UTF-8."""
     (site / "classes.txt").write_bytes(text)
     refused(site, said)
 
 
 def test_an_unknown_folder_is_refused_with_what_is_known(tmp_path: Path) -> None:
-    """By name, with the classes, and a guess."""
     save_classes(tmp_path / "ward", {"cat": 5, "dogs": 5})
     error = refused(tmp_path, "'dogs' is none of the classes cat, dog, owl", world=NAMED)
     assert "did you mean dog?" in error.todo
@@ -114,7 +112,6 @@ def test_an_unknown_folder_is_refused_with_what_is_known(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("folder", ["3", "-2", "1.5", "1_0", "²"])
 def test_folders_that_are_no_numbers_of_classes(tmp_path: Path, folder: str) -> None:
-    """Only 0 to classes - 1, however many zeros stand before."""
     save_classes(tmp_path / "ward", {"00": 5, folder: 5})
     refused(tmp_path, "is none of the classes 0 to 2")
 
@@ -150,7 +147,6 @@ def test_a_target_judges_held_out_labels_alone(site: Path) -> None:
 
 
 def test_a_fifth_is_held_out_by_number_alone(site: Path) -> None:
-    """Labels and names do not move a row from one side to the other."""
     before = read_folder(site, WORLD, Role.TARGET).held_out.x.all()
     for i, file in enumerate(sorted((site / "ward").rglob("*.png"))):
         file.rename(site / "ward" / f"{i}.png")
@@ -185,7 +181,6 @@ def test_a_domain_of_images_may_lie_on_one_side(site: Path) -> None:
 
 
 def test_all_images_cannot_be_held_out(site: Path) -> None:
-    """Something is left to train on."""
     files = sorted(f.relative_to(site / "ward").as_posix() for f in (site / "ward").rglob("*.png"))
     (site / "ward" / "held_out.txt").write_text("\n".join(files))
     refused(site, "holds out 10 of 10")
@@ -201,7 +196,6 @@ def test_every_format_is_read(tmp_path: Path, suffix: str) -> None:
 
 
 def test_modes(tmp_path: Path) -> None:
-    """Black and white, grey, palettes, CMYK: all are grey or RGB."""
     grey = np.linspace(0, 255, 64).reshape(8, 8).astype(np.uint8)
     for mode, shape in (("1", (8, 8)), ("L", (8, 8)), ("P", (8, 8, 3)), ("RGB", (8, 8, 3)), ("CMYK", (8, 8, 3))):
         path = tmp_path / f"{mode}.tif"
@@ -248,7 +242,6 @@ def test_transparent_is_black(tmp_path: Path) -> None:
 
 
 def test_images_stand_upright(tmp_path: Path) -> None:
-    """What EXIF says of the camera's position is undone."""
     x = np.zeros((8, 4), np.uint8)
     x[0] = 255
     image = Image.fromarray(x)
@@ -268,18 +261,6 @@ def test_transforms_apply(tmp_path: Path) -> None:
     assert torch.equal(read_folder(tmp_path, WORLD, Role.TARGET).train.x.all(), expected)
     (tmp_path / "transforms.toml").write_text('[a]\nlabel = "y"\n')
     refused(tmp_path, "label has no meaning for a folder of images", Role.TARGET)
-
-
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def text(path: Path) -> None:
-    path.write_bytes(b"this is no image")
 
 
 def flipped(path: Path) -> None:
@@ -310,14 +291,19 @@ def bomb(path: Path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + struct.pack(">I", len(head)) + chunk + struct.pack(">I", zlib.crc32(chunk)))
 
 
-SPOILT: list[Callable[[Path], None]] = [truncated, empty, text, flipped, dangling, pipe, animated, bomb]
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "empty": lambda path: path.write_bytes(b""),
+    "text": lambda path: path.write_bytes(b"this is no image"),
+    **{spoil.__name__: spoil for spoil in (flipped, dangling, pipe, animated, bomb)},
+}
 
 
-@pytest.mark.parametrize("spoil", SPOILT, ids=lambda f: f.__name__)
-def test_unreadable_images_are_refused(site: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_unreadable_images_are_refused(site: Path, spoil: Callable[[Path], object], caplog: pytest.LogCaptureFixture) -> None:
     """All are counted; which they are is told here and not in the sentence that leaves the site."""
     spoil(site / "ward" / "1" / "01.png")
-    text(site / "ward" / "2" / "00.png")
+    SPOILT["text"](site / "ward" / "2" / "00.png")
     error = refused(site, "2 of 10 images cannot be read")
     assert "01.png" not in str(error) and 'unreadable = "skip"' in error.todo
     files = error.context["files"]
@@ -326,25 +312,21 @@ def test_unreadable_images_are_refused(site: Path, spoil: Callable[[Path], None]
 
 
 def test_the_first_ten_are_named(tmp_path: Path) -> None:
-    """Of many, the first, and how many there are."""
     save_classes(tmp_path / "ward", {"0": 20, "1": 20})
     for file in (tmp_path / "ward" / "1").iterdir():
-        text(file)
+        SPOILT["text"](file)
     error = refused(tmp_path, "20 of 40 images cannot be read")
     assert error.context["count"] == 20 and len(list(error.context["files"])) == 10  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("spoil", SPOILT, ids=lambda f: f.__name__)
-def test_unreadable_images_are_left_out_if_the_owner_says_so(
-    site: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_images_are_left_out_if_the_owner_says_so(site: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The others stay on their side of the split, with their labels, and the log says how many are gone."""
     save_classes(site / "next", {"0": 5, "2": 5})
     whole = read_folder(site, WORLD, Role.SOURCE)
     train, held = split_rows(10)
     assert whole.train.y is not None
     for row in (int(train[2]), int(held[0])):
-        spoil(sorted((site / "ward").rglob("*.png"))[row])
+        SPOILT["text"](sorted((site / "ward").rglob("*.png"))[row])
     (site / "transforms.toml").write_text('[ward]\nunreadable = "skip"\n')
     caplog.set_level(logging.WARNING)
     left = read_folder(site, WORLD, Role.SOURCE)
@@ -360,18 +342,16 @@ def test_unreadable_images_are_left_out_if_the_owner_says_so(
 
 
 def test_leaving_out_all_of_a_side_is_refused(site: Path) -> None:
-    """Nothing held out means nothing is scored."""
     (site / "ward" / "held_out.txt").write_text("0/00.png\n")
-    text(site / "ward" / "0" / "00.png")
+    SPOILT["text"](site / "ward" / "0" / "00.png")
     (site / "transforms.toml").write_text('[ward]\nunreadable = "skip"\n')
     refused(site, "1 of 10 images cannot be read")
 
 
 def test_leaving_out_a_class_is_judged_again(tmp_path: Path) -> None:
-    """One class that is left is one class."""
     save_classes(tmp_path / "ward", {"0": 9, "1": 1})
     (tmp_path / "ward" / "held_out.txt").write_text("0/00.png\n")
-    text(tmp_path / "ward" / "1" / "00.png")
+    SPOILT["text"](tmp_path / "ward" / "1" / "00.png")
     (tmp_path / "transforms.toml").write_text('[ward]\nunreadable = "skip"\n')
     refused(tmp_path, "all training rows are of class 0")
 
@@ -389,33 +369,24 @@ def test_hidden_and_other_files_are_no_data(site: Path) -> None:
 
 
 def test_empty_folders_are_no_domain(tmp_path: Path) -> None:
-    """And where there is nothing else, nothing is there."""
     (tmp_path / "ward" / "0").mkdir(parents=True)
     refused(tmp_path, "no folder of images")
 
 
 @pytest.mark.parametrize("flat", [True, False])
 def test_one_image_is_no_domain(tmp_path: Path, flat: bool) -> None:
-    """One to train on, one to hold out."""
     save(tmp_path / "ward" / ("0.png" if flat else "0/0.png"), picture(0))
     refused(tmp_path, "there is 1 image", Role.TARGET)
 
 
-def test_flat_files_beside_folders_are_refused(site: Path) -> None:
-    """Have they labels or not?"""
-    save(site / "ward" / "0.png", picture(0))
+def test_folders_of_which_it_is_unclear_what_they_are(site: Path) -> None:
+    """Files beside class folders, folders inside them, and images where a world has features."""
+    refused(site, "is a folder of images; the world expects 4 features", world=World(inputs=(4,), classes=3))
+    beside = save(site / "ward" / "0.png", picture(0))
     refused(site, "1 images are beside the class folders and 10 inside them")
-
-
-def test_folders_in_class_folders_are_refused(site: Path) -> None:
-    """What lies deeper would be passed over in silence."""
+    beside.unlink()
     save(site / "ward" / "0" / "more" / "0.png", picture(0))
     refused(site, "there are folders inside the class folder '0'")
-
-
-def test_a_world_of_features_is_refused(site: Path) -> None:
-    """Images are no vectors."""
-    refused(site, "is a folder of images; the world expects 4 features", world=World(inputs=(4,), classes=3))
 
 
 def test_links_are_followed(site: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -433,7 +404,6 @@ def test_links_are_followed(site: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_nothing_is_written(site: Path) -> None:
-    """A folder that may only be read is enough."""
     folders = [site, site / "ward", *(site / "ward").iterdir()]
     for folder in folders:
         folder.chmod(0o555)
@@ -443,13 +413,11 @@ def test_nothing_is_written(site: Path) -> None:
 
 
 def test_two_domains_of_one_name_are_refused(site: Path) -> None:
-    """A file and a folder, or two files."""
     np.savez(site / "ward.npz", x=np.zeros((4, 8, 8), np.uint8))
     refused(site, "ward and ward.npz are both the domain ward")
 
 
 def test_kinds_may_be_mixed(site: Path) -> None:
-    """Arrays and files of images are domains of one site."""
     np.savez(site / "scans.npz", x=np.zeros((10, 8, 8), np.uint8), y=np.arange(10) % 3)
     holdings = read_folder(site, WORLD, Role.SOURCE)
     assert holdings.train.domains == ("scans", "ward") and len(holdings.train) == 16

@@ -32,7 +32,6 @@ def decoded(decode: Callable[[int], Tensor] = X.__getitem__) -> DecodedRows:
 
 
 def threads() -> list[str]:
-    """Those that read rows, by name."""
     return [each.name for each in threading.enumerate() if each.name.startswith("tideline-rows")]
 
 
@@ -46,7 +45,6 @@ def passes(rows: Rows, workers: int) -> tuple[list[Tensor], int]:
 
 @pytest.mark.parametrize("workers", NUMBERS)
 def test_mini_batches_are_those_of_rows_in_memory(workers: int) -> None:
-    """In their order, and nothing more is drawn."""
     (found, after), (expected, then) = passes(decoded(), workers), passes(MemoryRows(X), 0)
     assert len(found) == len(expected) and all(map(torch.equal, found, expected))
     assert after == then and not threads()
@@ -65,7 +63,6 @@ def test_what_is_drawn_does_not_depend_on_the_threads(workers: int) -> None:
 @pytest.mark.parametrize("workers", NUMBERS)
 @pytest.mark.parametrize("size", [None, 1, 50, 203, 1000])
 def test_parts_are_those_of_the_rows(workers: int, size: int | None) -> None:
-    """All rows, as many at a time."""
     with reading_ahead(workers):
         found = list(in_parts(decoded(), size))
     assert list(map(len, found)) == list(map(len, decoded().parts(size))) and torch.equal(torch.cat(found), X)
@@ -73,7 +70,6 @@ def test_parts_are_those_of_the_rows(workers: int, size: int | None) -> None:
 
 
 def test_large_images_are_read_by_several_threads() -> None:
-    """A part of them is no one thread's."""
     seen, shape = set[str](), (3, 600, 600)
 
     def decode(row: int) -> Tensor:
@@ -109,7 +105,6 @@ def test_training_gives_equal_bytes(workers: int) -> None:
 
 
 def test_rows_in_memory_need_no_thread() -> None:
-    """Nor does a pass over few of them in a mapped file."""
     with reading_ahead(4):
         list(drawn(MemoryRows(X), batches(N, 16, Generator()), Generator()))
         list(in_parts(MemoryRows(X)))
@@ -148,8 +143,6 @@ def test_what_cannot_be_read_is_named(workers: int, decode: Callable[[int], Tens
 
 
 def test_a_pass_that_is_left_ends_its_threads() -> None:
-    """Also one outside of any step, by an error of the training."""
-
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         raise ValueError("a loss")
 
@@ -179,7 +172,6 @@ class Alone:
 
 
 def test_an_owners_dataset_is_read_by_one_thread_at_a_time() -> None:
-    """It may be any object."""
     dataset = Alone()
     found, _ = passes(DatasetRows(dataset, SHAPE), 4)
     assert len(dataset.readers) > 1 and all(map(torch.equal, found, passes(MemoryRows(X), 0)[0]))
@@ -200,7 +192,6 @@ class Table:
 
 
 def test_an_object_that_is_bound_to_its_thread_is_read_there() -> None:
-    """What another thread cannot read, the step reads itself."""
     found, _ = passes(DatasetRows(Table(), SHAPE), 4)
     assert all(map(torch.equal, found, passes(MemoryRows(X), 0)[0]))
 
@@ -221,7 +212,6 @@ def test_what_waits_is_bounded() -> None:
 
 
 def test_as_many_threads_as_one_may_have() -> None:
-    """More are as many as that; fewer than none is none."""
     assert Workers(10_000).count == MOST and Workers(-3).count == 0
 
 
@@ -238,7 +228,6 @@ def test_as_many_threads_as_one_may_have() -> None:
     ],
 )
 def test_cores_by_quota(files: dict[str, str], most: int, tmp_path: Path) -> None:
-    """Of a control group of either kind, if it has one."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

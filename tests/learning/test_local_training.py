@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 from torch.nn import functional
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused
@@ -47,25 +46,21 @@ def test_sgd_has_momentum_and_weight_decay() -> None:
 
 
 def test_nesterov_looks_ahead() -> None:
-    """g + 0.5 b in place of b; without momentum it is plain SGD."""
     first = 2 + 0.01
     assert stepped(of(nesterov=True), [2.0]) == pytest.approx(1 - 0.1 * (first + 0.5 * first))
     assert stepped(of(nesterov=True, momentum=0.0), [2.0]) == 1 - 0.1 * first
 
 
 def test_adam_takes_a_step_of_the_rate_first() -> None:
-    """Whatever the gradient's size; momentum has no say."""
     for g in (1e-3, 1.0, 1e3):
         assert abs(stepped(of(optimiser="adam"), [g]) - 0.9) < 1e-5
 
 
 def test_adamw_decays_apart_from_the_gradient() -> None:
-    """w (1 - 0.1 * 0.01) less a step of the rate."""
     assert stepped(of(optimiser="adamw"), [5.0]) == pytest.approx((1 - 0.001) - 0.1, abs=1e-6)
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 40), st.integers(0, 10), st.sampled_from(["constant", "cosine", "step"]))
+@for_all(50, st.integers(1, 40), st.integers(0, 10), st.sampled_from(["constant", "cosine", "step"]))
 def test_a_schedule_begins_at_the_full_rate_and_never_exceeds_it(rounds: int, warmup: int, schedule: str) -> None:
     """It rises in a straight line, is whole in the round after the warm-up, and then never rises."""
     c = TrainingOptions(schedule=schedule, warmup=warmup, decay_every=3)
@@ -83,10 +78,8 @@ def test_schedules_by_hand() -> None:
     assert [rate_at(step, 1.0, r, 6) for r in range(1, 7)] == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
 
 
-@settings(max_examples=examples(50))
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=40))
+@for_all(50, st.lists(st.integers(0, 4), min_size=1, max_size=40))
 def test_balanced_weights_are_scikit_learns(labels: list[int]) -> None:
-    """n / (K n_k); a class without rows weighs nothing."""
     y = torch.tensor(labels)
     there = sorted(set(labels))
     ours = balanced(y, 6)
@@ -96,7 +89,6 @@ def test_balanced_weights_are_scikit_learns(labels: list[int]) -> None:
 
 
 def test_the_criterion_is_smoothed_and_weighed() -> None:
-    """As torch has it; by default the plain cross-entropy itself."""
     y, logits = torch.tensor([0, 0, 0, 1]), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert criterion(TrainingOptions(), y, 3) is functional.cross_entropy
     made = criterion(TrainingOptions(label_smoothing=0.2, class_weights="balanced"), y, 3)(logits, y)
@@ -105,7 +97,6 @@ def test_the_criterion_is_smoothed_and_weighed() -> None:
 
 
 def test_gradients_are_shortened() -> None:
-    """Longer ones to the longest; of 0 none is."""
     for most, length in ((0.0, 5.0), (10.0, 5.0), (1.0, 1.0)):
         w = nn.Parameter(torch.zeros(2))
         w.grad = torch.tensor([3.0, 4.0])
@@ -114,7 +105,6 @@ def test_gradients_are_shortened() -> None:
 
 
 def test_settings_that_do_not_go_together() -> None:
-    """Nesterov's momentum is for SGD alone."""
     with pytest.raises(ConfigRefused, match=r"config\.nesterov is true, and config\.optimiser is adam") as caught:
         parse(LocalTraining, {"nesterov": True, "optimiser": "adam"}, "config")
     assert caught.value.context["path"] == "config.nesterov"

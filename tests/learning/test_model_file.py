@@ -74,7 +74,6 @@ def changed(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     ],
 )
 def test_metadata_are_read_strictly(tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:
-    """Each mistake is a sentence that names the file."""
     file = written(tmp_path / "a.safetensors", model())
     changed(file, change)
     with pytest.raises(DataRefused, match=r"a\.safetensors") as refused:
@@ -90,11 +89,8 @@ def test_damaged_files(tmp_path: Path) -> None:
     save_file(dict(model().weights), deep := tmp_path / "deep.safetensors", {KEY: "[" * 100_000})
     save_file(dict(model().weights), bare := tmp_path / "bare.safetensors")
     for file, words in (
-        (cut, "cannot be read as safetensors"),
-        (odd, "no JSON"),
-        (deep, "no JSON"),
-        (bare, "does not say of which network"),
-        (tmp_path / "none.safetensors", "no such file"),
+        *((cut, "cannot be read as safetensors"), (odd, "no JSON"), (deep, "no JSON")),
+        *((bare, "does not say of which network"), (tmp_path / "none.safetensors", "no such file")),
     ):
         with pytest.raises(DataRefused, match=words):
             read_model(file)
@@ -160,6 +156,7 @@ class Strange(nn.Module):
         return torch.special.bessel_j0(x.flatten(1)[:, :3])
 
 
+@pytest.mark.nightly(job="numbers")
 def test_what_cannot_be_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator without a counterpart is refused in a sentence, and no file is left."""
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
@@ -170,7 +167,6 @@ def test_what_cannot_be_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_onnx_that_predicts_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is compared with the model before it is kept."""
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     monkeypatch.setattr(onnx_file, "APART", -1.0)
     with pytest.raises(Refused, match="predicts otherwise than the network"):

@@ -62,7 +62,6 @@ def of(world: World, kind: Scaling, x: Tensor | None = None) -> Model:
     ],
 )
 def test_what_a_world_cannot_normalise_by(given: Any, words: str) -> None:
-    """Each mistake is a sentence with its place."""
     with pytest.raises(ConfigRefused) as refusal:
         world_in({"inputs": [3, 8, 8], "classes": 3, "normalise": given})
     assert words in str(refusal.value) and refusal.value.context["path"].startswith("world.normalise")
@@ -77,7 +76,6 @@ def test_imagenet_is_for_three_channels() -> None:
     "given", ["none", "site", "imagenet", {"mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 3.0]}, {"kind": "site"}]
 )
 def test_a_world_is_written_as_it_was_read(given: Any) -> None:
-    """Without a word for what was not said."""
     world = world_in({"inputs": [3, 8, 8], "classes": 3, "normalise": given})
     assert world_in(plain_world(world)) == world
     assert "normalise" not in plain_world(World()) and World().scaling.kind is Scaling.NONE
@@ -111,7 +109,7 @@ def test_one_row_has_no_spread(rows_: int) -> None:
         own_statistics([rows(rows_, 4)], Scaling.SITE, 4)
 
 
-@pytest.mark.parametrize("kind", [Scaling.SITE, Scaling.SITE_WHITEN])
+@pytest.mark.parametrize("kind", [pytest.param(Scaling.SITE, marks=pytest.mark.nightly(job="numbers")), Scaling.SITE_WHITEN])
 def test_a_model_with_its_statistics_inside(tmp_path: Path, kind: Scaling) -> None:
     """Written and read, in torch and ONNX, it predicts raw rows as its network does normalised ones."""
     pytest.importorskip("onnxscript")
@@ -132,8 +130,8 @@ def test_a_model_with_its_statistics_inside(tmp_path: Path, kind: Scaling) -> No
     assert read_weights(tmp_path / "m.pt").keys() == load_file(file).keys()
 
 
+@pytest.mark.nightly(job="numbers")
 def test_images_in_onnx(tmp_path: Path) -> None:
-    """Constants of each channel, inside."""
     pytest.importorskip("onnxscript")
     made = of(IMAGES, Scaling.IMAGENET)
     export_model(made, tmp_path / "m.onnx", "onnx")  # which compares the two
@@ -180,7 +178,6 @@ def test_its_metadata_are_read_strictly(tmp_path: Path, change: Callable[[dict[s
 
 
 def test_weights_are_of_rows_that_were_normalised_alike() -> None:
-    """A run that begins from them says the same kind."""
     made = of(TABLE, Scaling.SITE, rows(9, 4))
     assert weights_for(replace(TABLE, normalise=Normalise(Scaling.SITE)), made) is made.weights
     with pytest.raises(ConfigRefused, match="normalise: site; world"):

@@ -48,11 +48,7 @@ def as_table(kind: str) -> Writer:
     return made
 
 
-KINDS: Mapping[str, Writer] = {
-    "arrays": as_arrays,
-    "csv": as_table("csv"),
-    "parquet": as_table("parquet"),
-}
+KINDS: Mapping[str, Writer] = {"arrays": as_arrays, "csv": as_table("csv"), "parquet": as_table("parquet")}
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -85,7 +81,6 @@ def test_rows_without_labels_lie_beside(tmp_path: Path, kind: str, role: Role) -
 
 @pytest.mark.parametrize("role", [Role.SOURCE, Role.PEER])
 def test_images_without_labels_lie_in_a_folder_of_their_own(tmp_path: Path, role: Role) -> None:
-    """It is called -1; the order is that of the paths."""
     world = World(inputs=(1, 1, 1), classes=3)
     for i, label in enumerate(Y):
         save(tmp_path / "a" / str(label) / f"{i:02}.png", np.full((1, 1), 20 * i, np.uint8))
@@ -105,15 +100,13 @@ def test_a_target_has_no_rows_beside(tmp_path: Path, kind: str) -> None:
     assert len(train) == train.count == N - len(HELD) and train.y is None and train.bare is None
     (tmp_path / "b").mkdir()
     KINDS[kind](tmp_path / "b", "a", Y, HELD)
-    refused(
-        tmp_path / "b", world, Role.TARGET, "among the held-out rows" if kind == "arrays" else "the label is none of the classes"
-    )
+    reason = "among the held-out rows" if kind == "arrays" else "the label is none of the classes"
+    refused(tmp_path / "b", world, Role.TARGET, reason)
 
 
 @kinds
 @pytest.mark.parametrize("role", [Role.PEER, Role.TARGET])
 def test_without_any_label_all_rows_are_alike(tmp_path: Path, kind: str, role: Role) -> None:
-    """Over one domain or two: no y, and nothing beside."""
     for name in "ab":
         world = KINDS[kind](tmp_path, name, [-1] * N, HELD)
         holdings = read_folder(tmp_path, world, role)
@@ -130,11 +123,8 @@ def test_a_whole_domain_may_be_without_labels(tmp_path: Path, kind: str, role: R
     world = KINDS[kind](tmp_path, "a", Y, HELD)
     KINDS[kind](tmp_path, "b", [-1] * 3, (0,))
     holdings = read_folder(tmp_path, world, role)
-    assert (
-        holdings.train.bare is not None
-        and rows(holdings.train.bare.all()) == [6, 9, 1, 2]
-        and set(holdings.train.domain.tolist()) == {0}
-    )
+    assert holdings.train.bare is not None and rows(holdings.train.bare.all()) == [6, 9, 1, 2]
+    assert set(holdings.train.domain.tolist()) == {0}
     assert rows(holdings.held_out.x.all()) == [1, 7] and holdings.train.domains == ("a", "b")
     refused(tmp_path, world, Role.TARGET, "none of the classes" if kind != "arrays" else "among the held-out rows")
 
@@ -160,29 +150,24 @@ def test_a_domain_that_says_nothing_of_labels_is_refused(tmp_path: Path, role: R
     ],
 )
 def test_what_is_too_little_is_refused(tmp_path: Path, kind: str, role: Role, y: list[int], said: str) -> None:
-    """Two classes to learn, and a row to score by."""
     refused(tmp_path, KINDS[kind](tmp_path, "a", y, (1, 4)), role, said)
 
 
 @kinds
 @LEARNERS
-@pytest.mark.parametrize("label", [-2, 3])
-@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize(("label", "row"), [(-2, 0), (3, 1)])
 def test_other_labels_that_are_no_class_stay_refused(tmp_path: Path, kind: str, role: Role, label: int, row: int) -> None:
-    """Beside rows without one."""
     world = KINDS[kind](tmp_path, "a", [label if i == row else each for i, each in enumerate(Y)], HELD)
     refused(tmp_path, world, role, f"y holds the label {label}" if kind == "arrays" else "the label is none of the classes")
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int8])
 def test_types_of_labels(tmp_path: Path, kind: type) -> None:
-    """-1 as a float too."""
     np.savez(tmp_path / "a.npz", x=np.zeros((N, 1)), y=np.array(Y, kind), test_idx=np.array(HELD))
     assert read_folder(tmp_path, World(inputs=(1,), classes=3), Role.SOURCE).train.count == 9
 
 
 def test_unreadable_images_without_labels_can_be_left_out(tmp_path: Path) -> None:
-    """Some of them, or all."""
     for i, label in enumerate(["0", "1", "-1", "-1"] * 4):
         save(tmp_path / "a" / label / f"{i:02}.png", picture(i))
     (tmp_path / "a" / "held_out.txt").write_text("0/00.png\n-1/15.png\n")
@@ -200,7 +185,6 @@ def test_unreadable_images_without_labels_can_be_left_out(tmp_path: Path) -> Non
 
 
 def test_no_row_is_held_twice(tmp_path: Path) -> None:
-    """The memory is that of the rows that are kept."""
     holdings = read_folder(tmp_path, as_arrays(tmp_path, "a", Y, HELD), Role.SOURCE)
     kept = (holdings.train.x.all(), holdings.train.bare.all(), holdings.held_out.x.all())
     assert sum(x.untyped_storage().nbytes() for x in kept if x is not None) == (N - 1) * 4

@@ -54,7 +54,6 @@ def test_a_table_whose_rows_are_partly_labelled(tmp_path: Path) -> None:
 
 
 def test_images_have_the_names_of_their_files(tmp_path: Path) -> None:
-    """In folders of their classes, and without any."""
     world = World(inputs=(1, 8, 8), classes=2, model="lenet", class_names=("no", "yes"))
     for i in range(4):
         place = tmp_path / "in" / "scans" / ("no", "yes")[i % 2]
@@ -86,7 +85,6 @@ def test_a_folder_that_breaks_midway_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_classes_of_the_folder_must_be_the_models(tmp_path: Path) -> None:
-    """Names in classes.txt that are others are refused."""
     (tmp_path / "in").mkdir()
     np.savez(tmp_path / "in" / "a.npz", x=np.zeros((10, 4), np.float32))
     (tmp_path / "in" / "classes.txt").write_text("yes\nno\n")
@@ -149,7 +147,6 @@ def test_held_out_rows_of_a_function_are_an_agents(tmp_path: Path, name: str) ->
 
 
 def test_a_function_that_gives_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is predicted as the folder is; it has no datasets."""
     (tmp_path / "ward").mkdir()
     (tmp_path / "ward" / "ward.csv").write_text("a,b,c,d,label\n" + "".join(f"{i},1,2,3,{'abc'[i % 3]}\n" for i in range(9)))
     monkeypatch.chdir(tmp_path)
@@ -183,7 +180,6 @@ def test_what_is_wrong_with_a_function(tmp_path: Path, name: str, options: dict[
 
 
 def test_labels_beyond_the_models_classes(tmp_path: Path) -> None:
-    """The row is said, and not its label."""
     two = World(inputs=(4,), classes=2, model="linear")
     with pytest.raises(DataRefused, match="row 2 of the training dataset: the label is none of the classes 0 to 1"):
         predict_data(model(two), f"{SITES}:good", tmp_path / "out.csv")

@@ -41,8 +41,7 @@ def of_run() -> Model:
 
 
 def plain(x: Tensor = X) -> Tensor:
-    made: Tensor = nets.loaded(TABLE, model(TABLE).weights)(x).detach()
-    return made
+    return nets.loaded(TABLE, model(TABLE).weights)(x).detach()
 
 
 def test_a_sites_model_has_its_correction_inside(tmp_path: Path) -> None:
@@ -55,8 +54,8 @@ def test_a_sites_model_has_its_correction_inside(tmp_path: Path) -> None:
     assert read_weights(tmp_path / "m.pt").keys() == load_file(file).keys() > {CORRECTION}
 
 
+@pytest.mark.nightly(job="numbers")
 def test_in_onnx(tmp_path: Path) -> None:
-    """Behind rows that are normalised first."""
     pytest.importorskip("onnxscript")
     import onnxruntime
 

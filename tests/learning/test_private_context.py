@@ -29,7 +29,6 @@ ROWS = "41,1,0\n42,2,1\n43,3,2\n"
 
 
 def table(text: str, settings: str = "") -> Callable[[Path], None]:
-    """A .csv file, and its settings."""
 
     def write(folder: Path) -> None:
         (folder / "ward.csv").write_text(text)
@@ -39,12 +38,10 @@ def table(text: str, settings: str = "") -> Callable[[Path], None]:
 
 
 def records(**columns: pa.Array) -> Callable[[Path], None]:
-    """A .parquet file."""
     return lambda folder: pq.write_table(pa.table(columns), folder / "ward.parquet")
 
 
 def arrays(x: np.ndarray, y: np.ndarray | None = None) -> Callable[[Path], None]:
-    """A .npz file."""
     return lambda folder: np.savez(folder / "ward.npz", x=x, **({} if y is None else {"y": y}))
 
 
@@ -72,13 +69,12 @@ CASES = {
     "a wrong header": (misread, [8], "Svensson", "an .npz file (ValueError)"),
     "an array with names": (arrays(np.zeros(4, [("Svensson", "f8")])), [1], "Svensson", "x holds void64, not numbers"),
     "a range": (arrays(np.array([[-44.5], [1e39], [0.0]])), [1], "-44.5", "too large for float32"),
-    "pixels": (arrays(np.full((4, 8, 8), 7654.0)), [1, 8, 8], "7654", "outside 0 to 1"),
+    "pixels": (arrays(np.full((4, 8, 8), 765432.0)), [1, 8, 8], "765432", "outside 0 to 1"),
 }
 CHOSEN = pytest.mark.parametrize(("write", "inputs", "cell", "said"), CASES.values(), ids=list(CASES))
 
 
 def world_of(inputs: list[int]) -> dict[str, Any]:
-    """A world of these inputs."""
     return {"inputs": inputs, "classes": 3, "model": "mlp"}
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.learning.fit import cross_entropy
 from tideline.learning.private import at_once
 from tideline.learning.private.gradients import Outer, flat, row_gradients
@@ -27,8 +26,7 @@ class Twice(nn.Module):
         self.inner, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.last(self.inner(self.inner(x).relu()).relu() @ self.inner.weight)
-        return out
+        return self.last(self.inner(self.inner(x).relu()).relu() @ self.inner.weight)
 
 
 class Words(nn.Module):
@@ -41,8 +39,7 @@ class Words(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         words = self.embed(x.long())
-        out: Tensor = self.last(self.attention(words, words, words)[0]).mean(1)
-        return out
+        return self.last(self.attention(words, words, words)[0]).mean(1)
 
 
 class Views(nn.Module):
@@ -54,8 +51,7 @@ class Views(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         both = self.conv(torch.cat([x, x.flip(-1) ** 2])).relu().flatten(1)
-        out: Tensor = self.last(both.unflatten(0, (2, len(x))).mean(0))
-        return out
+        return self.last(both.unflatten(0, (2, len(x))).mean(0))
 
 
 def frozen(net: nn.Module, *names: str) -> nn.Module:
@@ -99,7 +95,6 @@ def trains(net: nn.Module) -> dict[str, Tensor]:
 
 
 def one_by_one(net: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """Each row's gradient by autograd."""
     asked = {name: p for name, p in net.named_parameters() if p.requires_grad}
     found = [torch.autograd.grad(loss(net, x[i : i + 1], y[i : i + 1]), list(asked.values())) for i in range(len(x))]
     return {name: torch.stack([each[k] for each in found]) for k, name in enumerate(asked)}
@@ -135,7 +130,6 @@ def test_a_weight_that_each_row_passes_once_is_kept_as_two_vectors() -> None:
 
 
 def test_each_row_has_its_own_chance() -> None:
-    """Of dropout: rows that are alike differ."""
     net = nn.Sequential(nn.Linear(50, 40), nn.Dropout(0.5), nn.Linear(40, 3))
     found = row_gradients(net, cross_entropy)(trains(net), torch.ones(2, 50), torch.zeros(2, dtype=torch.int64))
     dropped = flat(found["0.bias"]) == 0
@@ -170,8 +164,9 @@ def test_products_are_summed_as_if_they_were_made(clip: float) -> None:
     assert float(apart.norm()) < 1e-4 and float(whole.total.double().norm()) > 1e-5 * WHOLE
 
 
-@settings(max_examples=examples(100))
-@given(st.integers(1, 40), st.integers(1, 300), st.integers(0, 50), st.floats(-20, 15), st.floats(-20, 15), st.integers(0, 9))
+@for_all(
+    100, st.integers(1, 40), st.integers(1, 300), st.integers(0, 50), st.floats(-20, 15), st.floats(-20, 15), st.integers(0, 9)
+)
 def test_a_row_with_products_moves_a_sum_by_clip_at_most(a: int, b: int, d: int, by: float, of: float, seed: int) -> None:
     """The norm of the whole numbers, in whole numbers; and nearly all of the clip is used, wherever a row's length lies."""
     part = pair(1, a, b, seed)
@@ -184,7 +179,6 @@ def test_a_row_with_products_moves_a_sum_by_clip_at_most(a: int, b: int, d: int,
 
 
 def test_a_sum_of_products_is_exact_in_any_order() -> None:
-    """Each row's whole numbers, added up as such."""
     part = pair(70, 30, 40, 5)
     one_by_one = sum(summed({"a": Outer(part.column[i : i + 1], part.line[i : i + 1])}, 1, 2.0).total for i in range(70))
     assert torch.equal(summed({"a": part}, 70, 2.0).total, one_by_one)
@@ -201,7 +195,6 @@ def test_a_row_that_is_not_finite_counts_as_zero_in_all_its_parts(bad: float, wh
 
 
 def test_a_row_without_a_gradient_in_a_product_keeps_what_else_it_has() -> None:
-    """As behind a unit that is off."""
     found = summed({"a": Outer(torch.ones(1, 2), torch.zeros(1, 4)), "b": torch.ones(1, 5)}, 1, 1.0).total
     assert not found[:8].any() and bool(found[8:].all())
 

@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from tests.budgets import examples
+from tests.learning.rows_in_memory import data_of, site_of
+from tests.numerics.examples import for_all
 from tests.synthetic import FEATURES
 from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
-from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role
-from tideline.core.step import Data, Site
+from tideline.core.step import Site
 from tideline.learning.private.statistics import (
     AT_ONCE,
     WHOLE,
@@ -37,16 +35,12 @@ PRIVACY = Privacy(rows=40, noise=2.0, delta=1e-3, rate=0.25)
 def site(x: Tensor, privacy: Privacy = PRIVACY, key: bytes = b"k" * 32) -> tuple[Site[Any], Meter]:
     """A target with these rows, and the meter of its step."""
     meter = Meter(privacy, key)
-    data = Data(MemoryRows(x), None, torch.zeros(len(x), dtype=torch.int64), ("here",))
     world = World(**{**FEATURES, "inputs": tuple(x.shape[1:]), "normalise": None})
-    made: Site[Any] = Site(None, world, ClientId("carl"), Role.TARGET, data, 1, Generator().manual_seed(0), private=meter)
-    return made, meter
+    return site_of(data_of(x), world, private=meter), meter
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(st.integers(1, 30), st.integers(1, 6), st.floats(-12, 12), st.floats(1e-6, 1e6), st.integers(0, 9))
+@for_all(60, st.integers(1, 30), st.integers(1, 6), st.floats(-12, 12), st.floats(1e-6, 1e6), st.integers(0, 9))
 def test_one_row_changes_a_sum_by_its_bound_at_most(d: int, n: int, power: float, most: float, seed: int) -> None:
-    """In whole numbers, so exactly, however long the row is."""
     rows = torch.randn(n, d, generator=Generator().manual_seed(seed)).double() * 10.0**power
     made = bounded(rows, Bound(most, d))
     assert torch.equal(made, made.round())
@@ -61,8 +55,7 @@ def test_a_row_that_is_not_finite_adds_nothing(bad: float) -> None:
     assert made[0].tolist() == [0.0, 0.0] and float(made[1].norm()) == pytest.approx(WHOLE, rel=1e-5)
 
 
-@settings(max_examples=examples(20), deadline=None)
-@given(st.integers(1, 2 * AT_ONCE + 3), st.integers(0, 3))
+@for_all(20, st.integers(1, 2 * AT_ONCE + 3), st.integers(0, 3))
 def test_sums_are_those_of_the_rows(n: int, seed: int) -> None:
     """With noise that is small beside them. Rows that fill the last part up are not counted."""
     x = torch.rand(n, 3, generator=Generator().manual_seed(seed))

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
-from tests.budgets import examples
+from tests.learning.rows_in_memory import data_of
+from tests.numerics.examples import for_all
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import MemoryRows
 from tideline.core.step import Data
@@ -28,7 +28,7 @@ TINY = 2.0**-40
 
 def rows(n: int, *shape: int, seed: int = 1) -> Data:
     x = torch.randn(n, *shape, generator=Generator().manual_seed(seed))
-    return Data(MemoryRows(x), torch.arange(n) % 3, torch.zeros(n, dtype=torch.int64), ("d",))
+    return data_of(x, torch.arange(n) % 3)
 
 
 def mlp(*more: nn.Module) -> nn.Module:
@@ -51,7 +51,6 @@ def total(net: nn.Module, data: Data, clip: float, size: int = 4) -> Tensor:
 
 
 def on_grid(parts: Tensor, clip: float) -> Tensor:
-    """The sum of rows (m, d)."""
     found = GridSum({"all": parts[0]}, clip, "cpu")
     found.add({"all": parts}, len(parts))
     return found.total
@@ -87,10 +86,8 @@ def test_with_hardly_any_noise_it_is_plain_descent() -> None:
     assert torch.allclose(found, parameters_to_vector(plain.parameters()), atol=1e-4)
 
 
-@settings(max_examples=examples(100))
-@given(st.integers(1, 300), st.floats(-30, 30), st.floats(1e-3, 1e3), st.integers(0, 9))
+@for_all(100, st.integers(1, 300), st.floats(-30, 30), st.floats(1e-3, 1e3), st.integers(0, 9))
 def test_one_row_moves_a_sum_by_clip_at_most(d: int, power: float, clip: float, seed: int) -> None:
-    """The norm of the whole numbers, in whole numbers."""
     part = torch.randn(1, d, generator=Generator().manual_seed(seed)) * 10.0**power
     moved = on_grid(torch.cat([part, part[:, : d // 2]], dim=1), clip).tolist()
     assert sum(v * v for v in moved) <= WHOLE**2
@@ -98,8 +95,7 @@ def test_one_row_moves_a_sum_by_clip_at_most(d: int, power: float, clip: float, 
         assert sum(v * v for v in moved) > 0.99 * WHOLE**2
 
 
-@settings(max_examples=examples(10), deadline=None)
-@given(st.integers(0, 6), st.floats(0.01, 10))
+@for_all(10, st.integers(0, 6), st.floats(0.01, 10))
 def test_neighbours_differ_by_clip_at_most(without: int, clip: float) -> None:
     net, data = mlp(), rows(7, 4)
     rest = torch.tensor([i for i in range(7) if i != without])
@@ -111,7 +107,6 @@ def test_neighbours_differ_by_clip_at_most(without: int, clip: float) -> None:
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_gradient_that_is_not_finite_counts_as_zero(bad: float) -> None:
-    """A refusal would tell that such a row is there."""
     parts = torch.tensor([[1.0, 2.0], [bad, 1.0]])
     assert torch.equal(on_grid(parts, 10.0), on_grid(parts[:1], 10.0))
 
@@ -151,7 +146,6 @@ def test_the_number_of_rows_divides_nothing() -> None:
 
 
 def test_the_same_key_and_data_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with dropout, whatever torch drew before."""
     first = trained(mlp(nn.Dropout(0.5)), rows(20, 4))
     torch.rand(5)
     assert torch.equal(first, trained(mlp(nn.Dropout(0.5)), rows(20, 4)))

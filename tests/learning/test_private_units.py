@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-from tests.budgets import examples
+from tests.learning.rows_in_memory import site_of
 from tests.learning.test_private_training import by_hand, mlp, rows, trained
+from tests.numerics.examples import for_all
 from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused, StepFailed
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role
-from tideline.core.step import Data, Site
+from tideline.core.run import Role
+from tideline.core.step import Data
 from tideline.learning.fit import cross_entropy, fit_at
 from tideline.learning.private import fit_privately, row_gradients, sum_up
 from tideline.learning.private.gradients import Found
@@ -36,7 +35,6 @@ def of_patients(n: int, whose: Tensor, seed: int = 1) -> Data:
 
 
 def total(data: Data, clip: float, size: int = 4) -> Tensor:
-    """The sum over all units."""
     net = mlp().double()
     parameters = dict(net.named_parameters())
     found = GridSum(parameters, clip, "cpu")
@@ -56,7 +54,6 @@ def without(data: Data, unit: int) -> Data:
 
 @pytest.mark.parametrize("clip", [0.05, 100.0])
 def test_a_sum_is_that_of_a_plain_loop_over_units(clip: float) -> None:
-    """Each unit's mean gradient by autograd, clipped, summed."""
     data, net = of_patients(11, WHOSE), mlp()
     assert data.y is not None
     found = []
@@ -68,8 +65,7 @@ def test_a_sum_is_that_of_a_plain_loop_over_units(clip: float) -> None:
     assert torch.allclose(total(data, clip).float() * (clip / WHOLE), torch.stack(found).sum(0), atol=1e-5 * clip)
 
 
-@settings(max_examples=examples(15), deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=6, max_size=12), st.floats(0.01, 10), st.integers(0, 9))
+@for_all(15, st.lists(st.integers(0, 4), min_size=6, max_size=12), st.floats(0.01, 10), st.integers(0, 9))
 def test_a_whole_unit_moves_a_sum_by_clip_at_most(whose: list[int], clip: float, seed: int) -> None:
     """Every unit is taken out once, with all its rows, in whole numbers."""
     data = of_patients(len(whose), torch.tensor(whose), seed)
@@ -99,7 +95,6 @@ def test_where_each_unit_has_one_row_it_is_training_by_rows() -> None:
 
 
 def test_a_unit_counts_as_one_however_many_rows_it_has() -> None:
-    """The same row a hundred times is the same sum as once."""
     one = rows(1, 4)
     assert one.y is not None
     many = replace(one, x=MemoryRows(one.x.batch(torch.zeros(100, dtype=torch.int64))), y=one.y.repeat(100))
@@ -131,8 +126,7 @@ def test_a_unit_with_a_gradient_that_is_not_finite_counts_as_zero(bad: float) ->
     assert torch.equal(total(replace(data, x=MemoryRows(x)), 1.0), total(without(data, 1), 1.0))
 
 
-@settings(max_examples=examples(30), deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=2, max_size=40), st.integers(0, 9))
+@for_all(30, st.lists(st.integers(0, 5), min_size=2, max_size=40), st.integers(0, 9))
 def test_a_unit_is_one_in_the_counts_of_a_scoring(whose: list[int], seed: int) -> None:
     """Its share of right rows: counts of right and wrong are sums of whole steps, and one unit is 1 in both together."""
     right = torch.randint(2, (len(whose),), generator=Generator().manual_seed(seed))
@@ -146,7 +140,6 @@ def test_a_unit_is_one_in_the_counts_of_a_scoring(whose: list[int], seed: int) -
 
 
 def test_data_that_do_not_say_whose_a_row_is_are_refused() -> None:
-    """With what to write where; other units are as bad as none."""
     for data, said in ((rows(3, 4), "do not say which rows"), (replace(of_patients(11, WHOSE), unit="visit"), "say it by visit")):
         with pytest.raises(DataRefused, match=said) as refused:
             units_in(data, PATIENTS)
@@ -173,7 +166,7 @@ def test_one_patient_moves_a_step_of_a_site_by_clip_at_most(without_unit: int) -
 
     def stepped(of: Data) -> Tensor:
         net, meter = mlp(), Meter(asked, b"k" * 32)
-        site: Site[Any] = Site(None, World(), ClientId("a"), Role.SOURCE, of, 1, Generator(), private=meter)
+        site = site_of(of, World(), Role.SOURCE, private=meter)
         fit_at(site, net, cross_entropy, torch.optim.SGD(net.parameters(), 1.0), epochs=1, batch=8)
         return torch.cat([p.detach().flatten() for p in net.parameters()])
 

@@ -1,7 +1,8 @@
-"""Rows of every kind give the same bytes for the same numbers; and no label can be reached from a target's."""
+"""Rows of every kind give the same bytes for the same numbers, no label can be reached from a target's, and memory is limited."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -20,7 +21,9 @@ from tideline.core.rows import WHOLE, MemoryRows, Rows, check_whole, joined
 from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.engine.compute.step_runner import masked
+from tideline.learning.formats import folder
 from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.memory import memory_bytes
 from tideline.learning.rows import scratch
 from tideline.learning.rows.dataset import DatasetRows, data_of
 from tideline.learning.rows.decoded import DecodedRows
@@ -107,14 +110,12 @@ def test_all_rows_at_once_have_a_limit() -> None:
 
 
 def test_a_full_disk_is_refused() -> None:
-    """Before anything is written; the way out names the variable."""
     with pytest.raises(DataRefused, match="no room") as told:
         scratch.empty((1 << 50, 8))
     assert "TMPDIR" in told.value.todo
 
 
 def test_an_array_is_mapped(tmp_path: Path) -> None:
-    """And its file stays as it is; another dtype is refused."""
     x = np.random.default_rng(0).random((5, 4), np.float32)
     np.save(tmp_path / "x.npy", x)
     rows = MappedRows.of_array(tmp_path / "x.npy")
@@ -143,7 +144,6 @@ def raises() -> object:
     ],
 )
 def test_a_bad_row_is_named(odd: Callable[[], object], words: str) -> None:
-    """By its number, and never by what is in it."""
     given = Pairs(torch.zeros(20, 4), torch.zeros(20, dtype=torch.int64), row17=odd)
     with pytest.raises(DataRefused, match=f"row 17 of the site's dataset: .*{words}") as told:
         data_of(given, WORLD, labels=True)
@@ -151,7 +151,6 @@ def test_a_bad_row_is_named(odd: Callable[[], object], words: str) -> None:
 
 
 def test_a_stream_is_refused() -> None:
-    """Rows are asked for by number."""
     with pytest.raises(DataRefused, match="has no length"):
         data_of(iter([]), WORLD, labels=True)  # type: ignore[arg-type]
 
@@ -208,3 +207,44 @@ def test_a_large_folder_gives_the_same_rows(tmp_path: Path, role: Role) -> None:
         image.unlink()
     with pytest.raises(DataRefused, match="can no longer be"):
         large.held_out.x.all()
+
+
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("", {}, MACHINE),
+        ("0::/\n", {"memory.max": "max\n"}, MACHINE),
+        ("0::/\n", {"memory.max": "2000000\n"}, 2_000_000),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": "3000000"}, 3_000_000),
+        ("0::/a/b\n", {"a/b/memory.max": "1000000", "a/memory.max": "3000000"}, 1_000_000),
+        ("0::/not/seen\n", {"memory.max": "4000000"}, 4_000_000),
+        ("5:cpu:/x\n4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "5000000"}, 5_000_000),
+        ("4:cpu,memory:/docker/abc\n", {"memory/memory.limit_in_bytes": "6000000"}, 6_000_000),
+        ("4:memory:/a\n", {"memory/a/memory.limit_in_bytes": "9223372036854771712"}, MACHINE),
+        ("0::/\n", {"memory.max": "nonsense"}, MACHINE),
+        ("no group\n", {}, MACHINE),
+    ],
+)
+def test_the_least_limit_holds(tmp_path: Path, groups: str, files: dict[str, str], expected: int) -> None:
+    """Of the group and of those above it, in both versions; what cannot be read is no limit."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert memory_bytes(tmp_path) == expected
+
+
+def test_without_such_files(tmp_path: Path) -> None:
+    assert memory_bytes(tmp_path) == MACHINE and 0 < memory_bytes() <= MACHINE
+
+
+def test_rows_are_held_in_memory_as_far_as_the_container_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World((1000,), 2, "linear")
+    for limit, held in ((4_000_000, True), (3_999_999, False)):
+        monkeypatch.setattr(folder, "memory_bytes", lambda limit=limit: limit)
+        assert folder.in_memory(1000, world, 1 << 30) is held

@@ -21,6 +21,7 @@ from tideline.learning.formats.kinds import dicom as dicom_files
 from tideline.learning.formats.kinds import nifti as nifti_files
 from tideline.learning.formats.scan import scan
 
+pytestmark = pytest.mark.nightly(job="formats")  # one test of each kind is quick: test_kinds_of_files.py
 IMAGES = World(inputs=(1, 6, 5), classes=2, class_names=("a", "b"))
 VOLUMES = World(inputs=(1, 4, 6, 5), classes=2, class_names=("a", "b"))
 RNG = np.random.default_rng(0)
@@ -53,7 +54,6 @@ def read(folder: Path, world: World, role: Role = Role.SOURCE, held: int = 1 << 
 
 
 def by_name(folder: Path, world: World) -> dict[str, np.ndarray[Any, Any]]:
-    """Every sample by its file."""
     return {name: x for part in scan(folder, world) for name, x in zip(part.names, part.x.numpy(), strict=True)}
 
 
@@ -66,14 +66,6 @@ def test_slices_without_a_window(tmp_path: Path, pydicom: Any, mono: str) -> Non
         share = x / 4095
         assert np.allclose(found[name][0], 1 - share if mono == "MONOCHROME1" else share, atol=1e-5)
     assert torch.equal(read(tmp_path, IMAGES), read(tmp_path, IMAGES, held=10)), "in memory and on demand"
-
-
-def test_a_window_is_of_rescaled_values(tmp_path: Path, pydicom: Any) -> None:
-    made = slices(tmp_path, RescaleSlope=1, RescaleIntercept=-1024)
-    (tmp_path / "transforms.toml").write_text("[ct]\nwindow = [-160, 240]\n")
-    found = by_name(tmp_path, IMAGES)
-    for name, x in made.items():
-        assert np.allclose(found[name][0], np.clip((x - 1024.0 + 160) / 400, 0, 1), atol=1e-5)
 
 
 def test_slices_are_resized_like_images(tmp_path: Path, pydicom: Any) -> None:
@@ -90,7 +82,6 @@ def test_a_colour_slice(tmp_path: Path, pydicom: Any) -> None:
 
 
 def test_a_series_is_sorted_along_the_body(tmp_path: Path, pydicom: Any) -> None:
-    """By position, not by name; without one by number."""
     stacks = {f"{c}/s{s}": raw((4, 6, 5)) for c in "ab" for s in range(4)}
     for name, stack in stacks.items():
         for i, x in enumerate(stack):
@@ -127,7 +118,6 @@ def test_damaged_slices(tmp_path: Path, pydicom: Any, caplog: pytest.LogCaptureF
 
 
 def test_a_compression_without_a_codec_is_named(tmp_path: Path, pydicom: Any) -> None:
-    """With the way out."""
     slices(tmp_path)
     dicom(tmp_path / "ct" / "a" / "0.dcm", raw())
     opened = pydicom.dcmread(tmp_path / "ct" / "a" / "0.dcm")
@@ -169,15 +159,6 @@ def volumes(folder: Path, shape: tuple[int, ...] = (5, 6, 4), **more: Any) -> di
     return made
 
 
-def test_volumes_are_turned_to_one_orientation(tmp_path: Path, nibabel: Any) -> None:
-    """Depth, height, width, as arrays have them; an axis that goes the other way is turned round."""
-    made = volumes(tmp_path, axes=(-1.0, 1.0, 2.0))
-    found = by_name(tmp_path, VOLUMES)
-    assert all(np.allclose(found[name][0], x[::-1].transpose(2, 1, 0)) for name, x in made.items())
-    report = inspect(tmp_path, None, None)
-    assert report.world is not None and (report.world["inputs"], report.world["model"]) == ([1, 4, 6, 5], "conv3d")
-
-
 def test_a_fourth_axis_is_of_channels(tmp_path: Path, nibabel: Any) -> None:
     made = volumes(tmp_path, (5, 6, 4, 3))
     found = by_name(tmp_path, World(inputs=(3, 4, 6, 5), classes=2, class_names=("a", "b")))
@@ -214,7 +195,6 @@ def test_damaged_volumes(tmp_path: Path, nibabel: Any) -> None:
 
 
 def test_a_header_that_promises_too_much(tmp_path: Path, nibabel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read of it."""
     monkeypatch.setattr("tideline.learning.formats.kinds.scans.MOST_VOXELS", 100)
     volumes(tmp_path)
     with pytest.raises(DataRefused, match="10 of 10"):
@@ -231,7 +211,6 @@ def test_windows_that_are_none(tmp_path: Path, nibabel: Any, text: str) -> None:
 
 @pytest.mark.parametrize(("name", "files", "extra"), [("pydicom", dicom_files, "dicom"), ("nibabel", nifti_files, "nifti")])
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: Any, extra: str) -> None:
-    """Said before anything is read."""
     monkeypatch.setitem(sys.modules, name, None)
     suffix = ".dcm" if name == "pydicom" else ".nii"
     (tmp_path / "d").mkdir()

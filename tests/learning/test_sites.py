@@ -41,13 +41,11 @@ class Pairs(Dataset[Any]):
 
 
 def with_row(values: Any, row: int, value: object) -> list[object]:
-    """The same with one changed."""
     return [value if i == row else each for i, each in enumerate(values)]
 
 
 @pytest.mark.parametrize("role", list(Role))
 def test_arrays_and_datasets_give_equal_rows(role: Role) -> None:
-    """The same rows, labels and split, whatever brings them."""
     first, *others = (holdings_of(Site(train=each), WORLD, role) for each in ((X, Y), [X, Y], (X.numpy(), Y.tolist()), Pairs()))
     assert (len(first.train), len(first.held_out)) == (24, 6)
     for other in others:
@@ -68,7 +66,6 @@ def test_a_target_has_no_training_label_and_nothing_that_leads_to_one() -> None:
 
 
 def test_named_rows_are_for_what_they_are_given() -> None:
-    """Test and validation datasets are taken as they are."""
     held = holdings_of(Site(train=(X, Y), validation=(X[:5], Y[:5]), test=Pairs(X[5:9], Y[5:9])), WORLD, Role.SOURCE)
     assert torch.equal(held.held_out.x.all(), X[5:9])
     assert torch.equal(held.view(View.VALIDATION, Role.SOURCE).x.all(), X[:5])
@@ -77,13 +74,11 @@ def test_named_rows_are_for_what_they_are_given() -> None:
 
 
 def test_rows_without_a_label_stay_beside_the_others() -> None:
-    """As those of a folder."""
     held = holdings_of(Site(train=(X, with_row(Y, 4, -1)), test=(X, Y)), WORLD, Role.SOURCE)
     assert len(held.train) == 29 and held.train.bare is not None and torch.equal(held.train.bare.all(), X[4:5])
 
 
 def test_white_of_images_is_one() -> None:
-    """Bytes of three axes."""
     white = np.full((4, 1, 8, 8), 255, np.uint8)
     held = holdings_of(Site(train=(white, [0, 1, 0, 1]), test=(white, [0, 1, 0, 1])), World(inputs=(1, 8, 8)), Role.SOURCE)
     assert float(held.train.x.all().min()) == 1.0
@@ -97,26 +92,15 @@ class Stream(IterableDataset[Any]):
 
 
 ROW_17 = "row 17 of the training dataset: "
+SECRET = Pairs(with_row(X, 17, ValueError("a secret")))
 BAD: list[tuple[dict[str, Any], Role, str]] = [
-    (
-        {"train": Pairs(with_row(X, 17, ValueError("a secret")))},
-        Role.SOURCE,
-        ROW_17 + "reading it raised ValueError",
-    ),
-    ({"train": Pairs(with_row(X, 17, ValueError("a secret")))}, Role.TARGET, ROW_17 + "reading it raised"),
-    (
-        {"train": Pairs(X, with_row(Y, 17, 3))},
-        Role.SOURCE,
-        ROW_17 + "the label is none of the classes 0 to 2",
-    ),
+    ({"train": SECRET}, Role.SOURCE, ROW_17 + "reading it raised ValueError"),
+    ({"train": SECRET}, Role.TARGET, ROW_17 + "reading it raised"),
+    ({"train": Pairs(X, with_row(Y, 17, 3))}, Role.SOURCE, ROW_17 + "the label is none of the classes 0 to 2"),
     ({"train": (X, with_row(Y, 17, 3))}, Role.SOURCE, ROW_17 + "the label is none of the classes 0 to 2"),
     ({"train": (X, Y), "test": (X, with_row(Y, 3, -2))}, Role.TARGET, "row 3 of the test dataset: the label is none"),
     ({"train": (X, with_row(Y, 2, 0.5))}, Role.SOURCE, "row 2 of the training dataset: the label is no whole number"),
-    (
-        {"train": Pairs(with_row(X, 17, torch.rand(5)))},
-        Role.SOURCE,
-        ROW_17 + "x is 5; the world expects 4",
-    ),
+    ({"train": Pairs(with_row(X, 17, torch.rand(5)))}, Role.SOURCE, ROW_17 + "x is 5; the world expects 4"),
     ({"train": (torch.rand(30, 5), Y)}, Role.SOURCE, "row 0 of the training dataset: x is 5; the world expects 4"),
     ({"train": (with_row(X, 1, X[1]), Y)}, Role.SOURCE, "things, not x or"),
     ({"train": (torch.full((30, 4), torch.nan), Y)}, Role.SOURCE, "row 0 of the training dataset: x holds NaN or infinity"),
@@ -149,7 +133,6 @@ def test_what_is_wrong_is_said(given: dict[str, Any], role: Role, words: str) ->
 
 
 def test_a_site_that_cannot_be() -> None:
-    """At once, where it is made."""
     with pytest.raises(ConfigRefused, match="role is 'sources'"):
         Site(train=X, role="sources")
     with pytest.raises(ConfigRefused, match="class_names is a str, not a list of texts"):
@@ -162,14 +145,12 @@ def test_a_site_that_cannot_be() -> None:
     "text", ["python:", "python:clinic", "python:clinic:", "python::site", "python:a b:site", "python:clinic:site:x"]
 )
 def test_half_of_a_place_is_refused(text: str) -> None:
-    """With the whole form."""
     with pytest.raises(ConfigRefused, match="does not name a function") as caught:
         place_in(text)
     assert "python:MODULE:NAME" in caught.value.todo
 
 
 def test_a_place() -> None:
-    """A folder is none; a module's file says whether it has changed."""
     assert place_in("clinic") is None and place_in("/data/python:a:b") is None
     assert place_in(Path("python:clinic.rows:site")) == "clinic.rows:site"
     assert [Path(file).name for file, *_ in files_of_module(f"{PLACE}:good")] == ["python_sites.py"]
@@ -181,7 +162,6 @@ FORMS = ["good", "as_dict", "as_three", "alone", "arrays"]
 
 @pytest.mark.parametrize("name", FORMS)
 def test_what_a_function_may_give(name: str) -> None:
-    """A Site, a dict, a tuple of three, a dataset alone, arrays."""
     from tideline.learning.sites.module import read_python
 
     held = read_python(f"{PLACE}:{name}", WORLD, Role.SOURCE)
@@ -215,7 +195,6 @@ def test_what_is_wrong_with_a_function(place: str, words: str, said: str) -> Non
 
 
 def test_a_module_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file tells the trainer, which then opens the data anew."""
     import sys
 
     from tideline.learning.sites.module import read_python

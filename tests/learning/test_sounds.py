@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from tests.learning.scans_on_disk import sound
+from tests.learning.test_scans import by_name
 from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect
-from tideline.learning.formats.kinds.audio import filters, inputs_of, spectrogram
-from tideline.learning.formats.scan import scan
+from tideline.learning.formats.kinds.audio import spectrogram
 from tideline.learning.formats.transforms import Transform
 
+pytestmark = pytest.mark.nightly(job="formats")  # one test is quick: test_kinds_of_files.py
 WORLD = World(inputs=(1, 64, 98), classes=2, class_names=("a", "b"))
 PLAIN = Transform()
 
@@ -27,38 +28,18 @@ def tone(hertz: float, n: int = 16000, rate: int = 16000, loud: float = 0.999) -
     return loud * np.sin(2 * np.pi * hertz * np.arange(n) / rate)
 
 
-def by_name(folder: Path, world: World = WORLD) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: x for part in scan(folder, world) for name, x in zip(part.names, part.x.numpy(), strict=True)}
+def samples_of(folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    return by_name(folder, WORLD)
 
 
-def test_a_sine_is_where_it_sounds() -> None:
-    """The loudest band has its frequency; as loud as can be is 1, a tenth of that 20 dB lower, silence 0."""
-    loud, soft = spectrogram(tone(1000), PLAIN), spectrogram(tone(1000, loud=0.1), PLAIN)
-    assert loud.shape == (64, 98) == inputs_of(PLAIN)[1:]
-    band = int(loud.mean(1).argmax())
-    f = np.fft.rfftfreq(400, 1 / 16000)
-    assert abs(float(f[filters(64, 400, 16000)[band].argmax()]) - 1000) <= 40
-    assert loud.max() > 0.97 and abs(float(loud[band].mean() - soft[band].mean()) - 20 / 80) < 0.01
-    assert spectrogram(np.zeros(16000), PLAIN).max() == 0
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-@pytest.mark.parametrize("rate", [8000, 16000, 22050])
 def test_rates_and_widths(tmp_path: Path, width: int, rate: int) -> None:
     """Of whichever rate and width, one or two channels, the same tone looks alike where it is loud."""
     x = tone(1000, rate, rate)
     sound(tmp_path / "mic" / "a" / "0.wav", x, rate, width)
     sound(tmp_path / "mic" / "b" / "1.wav", np.stack([x, x], 1), rate, width)
-    found, ours = by_name(tmp_path), spectrogram(tone(1000), PLAIN)
+    found, ours = samples_of(tmp_path), spectrogram(tone(1000), PLAIN)
     for each in found.values():
         assert each.shape == (1, 64, 98) and np.abs(each[0] - ours)[ours > 0.7].mean() < 0.02
-
-
-def test_short_files_are_filled_and_long_ones_cut(tmp_path: Path) -> None:
-    for i, n in enumerate((4000, 16000, 48000)):
-        sound(tmp_path / "mic" / f"{i}.wav", tone(1000, n))
-    found = by_name(tmp_path)
-    assert np.array_equal(found["1.wav"], found["2.wav"]) and found["0.wav"][0, :, 40:].max() == 0
 
 
 def test_a_world_and_settings(tmp_path: Path) -> None:
@@ -83,22 +64,20 @@ def test_damaged_sounds(tmp_path: Path) -> None:
         read_folder(tmp_path, WORLD, Role.TARGET)
     assert "0.wav" not in str(refusal.value) and any("cut off" in each for each in refusal.value.context["files"])
     (tmp_path / "transforms.toml").write_text('[mic]\nunreadable = "skip"\n')
-    assert len(by_name(tmp_path)) == 2
+    assert len(samples_of(tmp_path)) == 2
 
 
 def test_flac_and_floats(tmp_path: Path) -> None:
-    """By soundfile."""
     soundfile = pytest.importorskip("soundfile")
     (tmp_path / "mic").mkdir()
     soundfile.write(tmp_path / "mic" / "0.flac", tone(1000), 16000)
     soundfile.write(tmp_path / "mic" / "1.wav", tone(1000), 16000, subtype="FLOAT")
     ours = spectrogram(tone(1000), PLAIN)
-    assert all(np.abs(each[0] - ours).mean() < 0.02 for each in by_name(tmp_path).values())
+    assert all(np.abs(each[0] - ours).mean() < 0.02 for each in samples_of(tmp_path).values())
 
 
 @pytest.mark.parametrize("suffix", ["flac", "wav"])
 def test_without_soundfile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    """What needs it is refused with the extra's name."""
     monkeypatch.setitem(sys.modules, "soundfile", None)
     sound(tmp_path / "mic" / "0.wav", tone(500))
     sound(tmp_path / "mic" / "1.wav", tone(500))

@@ -7,15 +7,13 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
-from tests.budgets import examples
+from tests.learning.rows_in_memory import data_of
+from tests.numerics.examples import for_all
 from tideline.core.asked.computing import Computing, Precision
 from tideline.core.errors import StepFailed
-from tideline.core.rows import MemoryRows
-from tideline.core.step import Data
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.stepping import READ_EVERY, MeanLoss, Steps
 from tideline.nets.computing import HALVED, Here, computing_at
@@ -49,8 +47,7 @@ class Small(nn.Module):
         self.seen.append(len(x))
         if len(x) > self.room:
             raise torch.OutOfMemoryError(f"{len(x)} rows")
-        made: Tensor = self.inner(x)
-        return made
+        return self.inner(x)
 
 
 class NoWayBack(torch.autograd.Function):
@@ -75,8 +72,7 @@ class SmallBehind(nn.Module):
         self.first, self.last = nn.Linear(3, 5).double(), nn.Linear(5, 2).double()
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.last(NoWayBack.apply(torch.tanh(self.first(x))))  # type: ignore[no-untyped-call]
-        return made
+        return self.last(NoWayBack.apply(torch.tanh(self.first(x))))  # type: ignore[no-untyped-call]
 
 
 def gradient(net: nn.Module) -> list[Tensor]:
@@ -102,8 +98,7 @@ def close(some: list[Tensor], others: list[Tensor], tolerance: float = 1e-12) ->
     return len(some) == len(others) > 0 and all(torch.allclose(a, b, atol=tolerance) for a, b in zip(some, others, strict=True))
 
 
-@settings(max_examples=examples(50))
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))
+@for_all(50, st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 99))
 def test_mini_batches_that_are_added_up_are_one(sizes: list[int], seed: int) -> None:
     """Of any sizes, the last group cut short or not: the gradient is that of all their rows at once."""
     x, y = rows(sum(sizes), seed)
@@ -112,14 +107,13 @@ def test_mini_batches_that_are_added_up_are_one(sizes: list[int], seed: int) -> 
     assert close(found, whole(x, y, network()))
 
 
-@given(st.integers(4, 20), st.integers(0, 99))
-@settings(max_examples=examples(30))
+@for_all(30, st.integers(4, 20), st.integers(0, 99))
 def test_training_by_halves_is_training(half: int, seed: int) -> None:
     """Two mini-batches of half the size to a step, in the order of the same generator: the same weights in the end."""
 
     def trained(size: int, accumulate: int) -> nn.Module:
         net, (x, y) = network(), rows(4 * half, seed)
-        data = Data(MemoryRows(x), y, torch.zeros(len(x), dtype=torch.int64), ("d",))
+        data = data_of(x, y)
         with computing_at(Computing(accumulate=accumulate), "cpu"):
             by = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
             fit(net, data, cross_entropy, by, epochs=2, batch=size, rng=seeded(seed), clip=0.5)
@@ -130,9 +124,8 @@ def test_training_by_halves_is_training(half: int, seed: int) -> None:
 
 
 def test_without_a_section_a_step_is_as_it_was() -> None:
-    """The bytes of a loop that is written out, in float32."""
     (x, y), one, other = rows(30), network().float(), network().float()
-    data = Data(MemoryRows(x.float()), y, torch.zeros(30, dtype=torch.int64), ("d",))
+    data = data_of(x.float(), y)
     mean = fit(
         one, data, cross_entropy, torch.optim.SGD(one.parameters(), lr=0.1, momentum=0.9), epochs=1, batch=8, rng=seeded(3)
     )
@@ -203,7 +196,6 @@ def test_gradients_of_float16_are_scaled() -> None:
 
 
 def test_a_step_that_overflows_is_left_out() -> None:
-    """And the weights stay numbers; the scale falls."""
     (x, y), net = rows(6), network().float()
     before = [p.detach().clone() for p in net.parameters()]
     with computing_at(Computing(precision=Precision.FLOAT16), "cpu"):
@@ -213,8 +205,7 @@ def test_a_step_that_overflows_is_left_out() -> None:
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), before, strict=True))
 
 
-@given(st.lists(st.tuples(st.floats(0, 9, width=32), st.integers(1, 9)), min_size=1, max_size=9))
-@settings(max_examples=examples(50))
+@for_all(50, st.lists(st.tuples(st.floats(0, 9, width=32), st.integers(1, 9)), min_size=1, max_size=9))
 def test_losses_that_wait_have_the_same_mean(found: list[tuple[float, int]]) -> None:
     """What is read many at once, as from a GPU, gives the bits of what is read one by one."""
     one, many = MeanLoss(), MeanLoss()

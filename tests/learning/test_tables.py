@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
@@ -32,12 +31,10 @@ Table = dict[str, list[Any]]
 
 
 def table(n: int = 10) -> Table:
-    """Columns a, b and y."""
     return {"a": [i / 4 for i in range(n)], "b": list(range(n)), "y": [i % 3 for i in range(n)]}
 
 
 def write(folder: Path, kind: str, columns: Table, name: str = "ward") -> Path:
-    """One table."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.{kind}"
     if kind == "parquet":
@@ -71,8 +68,8 @@ def test_rows_and_labels(tmp_path: Path, kind: str) -> None:
         assert data.domains == ("ward",)
 
 
-@settings(max_examples=examples(30))
-@given(
+@for_all(
+    30,
     arrays.arrays(
         st.sampled_from([np.float32, np.float64, np.int64, np.uint8]),
         st.tuples(st.integers(2, 40), st.integers(1, 4)),
@@ -92,12 +89,8 @@ def test_the_same_numbers_are_the_same_samples(x: np.ndarray, data: st.DataObjec
         write(folder / "csv", "csv", {**columns, "label": y.tolist()})
         write(folder / "parquet", "parquet", {**columns, "label": y.tolist()})
         world = World(inputs=(x.shape[1],), classes=3)
-        read = [
-            read_folder(folder / kind, world, Role.PEER)
-            if len(set(y[split_rows(len(y))[0]])) > 1
-            else read_folder(folder / kind, world, Role.TARGET)
-            for kind in ("npz", "csv", "parquet")
-        ]
+        role = Role.PEER if len(set(y[split_rows(len(y))[0]])) > 1 else Role.TARGET
+        read = [read_folder(folder / kind, world, role) for kind in ("npz", "csv", "parquet")]
     for other in read[1:]:
         for a, b in ((read[0].train, other.train), (read[0].held_out, other.held_out)):
             assert torch.equal(a.x.all(), b.x.all())
@@ -107,7 +100,6 @@ def test_the_same_numbers_are_the_same_samples(x: np.ndarray, data: st.DataObjec
 
 @KINDS
 def test_many_rows_are_read_in_pieces(tmp_path: Path, kind: str) -> None:
-    """More rows than are taken at once keep their order."""
     n = 2 * csv_files.ROWS + 7
     write(tmp_path, kind, table(n))
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
@@ -128,7 +120,6 @@ def test_names_are_labels(tmp_path: Path, kind: str) -> None:
 
 @KINDS
 def test_settings_of_columns(tmp_path: Path, kind: str) -> None:
-    """label, drop, columns and held_out say what a column is."""
     n = 10
     columns = {"id": [f"p{i}" for i in range(n)], **table(), "split": ["train", "test"] * 5}
     columns["diagnosis"] = columns.pop("y")
@@ -176,16 +167,14 @@ def test_numbers_may_name_columns(tmp_path: Path) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize(("word", "held"), [("TEST", 2), ("true", 2), ("1", 2), ("Yes", 2), ("held_out", 2)])
-def test_words_of_a_split(tmp_path: Path, kind: str, word: str, held: int) -> None:
-    """Several words say the same."""
+@pytest.mark.parametrize("word", ["TEST", "true", "1", "Yes", "held_out"])
+def test_words_of_a_split(tmp_path: Path, kind: str, word: str) -> None:
     write(tmp_path, kind, {**table(), "split": [word if i in (2, 5) else "train" for i in range(10)]})
     (tmp_path / "transforms.toml").write_text('[ward]\nheld_out = "split"\n')
     assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x.all()[:, 1].tolist() == [2, 5]
 
 
 def test_a_boolean_column_splits(tmp_path: Path) -> None:
-    """Parquet's own truth values too."""
     write(tmp_path, "parquet", {**table(), "split": [i < 3 for i in range(10)]})
     (tmp_path / "transforms.toml").write_text('[ward]\nheld_out = "split"\n')
     assert len(read_folder(tmp_path, WORLD, Role.SOURCE).held_out) == 3
@@ -203,7 +192,6 @@ def test_a_table_may_lie_on_one_side(tmp_path: Path, kind: str) -> None:
 
 @KINDS
 def test_a_split_of_one_side_is_refused(tmp_path: Path, kind: str) -> None:
-    """Somebody trains, something is scored."""
     write(tmp_path, kind, {**table(), "split": ["train"] * 10})
     (tmp_path / "transforms.toml").write_text('[ward]\nheld_out = "split"\n')
     refused(tmp_path, "holds out 0 of 10")
@@ -223,7 +211,6 @@ def test_labels_are_optional(tmp_path: Path, kind: str) -> None:
 
 @KINDS
 def test_a_target_judges_held_out_labels_alone(tmp_path: Path, kind: str) -> None:
-    """Its training labels may be anything, and are gone."""
     held = set(split_rows(10)[1].tolist())
     write(tmp_path, kind, {**table(), "y": [str(i % 3) if i in held else "who knows" for i in range(10)]})
     holdings = read_folder(tmp_path, WORLD, Role.TARGET)
@@ -234,7 +221,6 @@ def test_a_target_judges_held_out_labels_alone(tmp_path: Path, kind: str) -> Non
 @KINDS
 @pytest.mark.parametrize("label", [3, -2, 1.5, "x", float("inf")])
 def test_labels_that_are_no_class_are_refused(tmp_path: Path, kind: str, label: Any) -> None:
-    """With the row and the column, and without the label itself."""
     y: list[Any] = [i % 3 for i in range(10)]
     y[4] = label
     y = [str(v) for v in y] if isinstance(label, str) else y
@@ -246,7 +232,6 @@ def test_labels_that_are_no_class_are_refused(tmp_path: Path, kind: str, label: 
 @KINDS
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_missing_and_infinite_values_are_refused(tmp_path: Path, kind: str, value: float | None) -> None:
-    """With the row and the column."""
     columns = table()
     columns["a"][7] = value
     write(tmp_path, kind, columns)
@@ -265,10 +250,7 @@ def test_a_word_among_numbers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        ["x", "y"] * 5,
-        [{"a": 1}] * 10,
-        [[1, 2]] * 10,
-        pa.array([1] * 10, pa.timestamp("s")),
+        *(["x", "y"] * 5, [{"a": 1}] * 10, [[1, 2]] * 10, pa.array([1] * 10, pa.timestamp("s"))),
         pa.array(["a"] * 10).dictionary_encode(),
     ],
 )
@@ -281,23 +263,14 @@ def test_columns_of_other_types_are_refused(tmp_path: Path, values: Any) -> None
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.uint64(), pa.float32(), pa.float16(), pa.decimal128(9, 2)])
 def test_every_type_of_number_is_read(tmp_path: Path, kind: pa.DataType) -> None:
-    """Integers, floats and decimals."""
-    write(
-        tmp_path,
-        "parquet",
-        {
-            **table(),
-            "b": pa.array(np.arange(10) % 2).cast(pa.int8()).cast(kind)
-            if kind != pa.float16()
-            else pa.array((np.arange(10) % 2).astype(np.float16)),
-        },
-    )
+    bits = np.arange(10) % 2
+    narrow = pa.array(bits.astype(np.float16)) if kind == pa.float16() else pa.array(bits).cast(pa.int8()).cast(kind)
+    write(tmp_path, "parquet", {**table(), "b": narrow})
     assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x.all()[:, 1].tolist() == [i % 2 for i in split_rows(10)[1]]
 
 
 @KINDS
 def test_a_world_of_images_is_refused(tmp_path: Path, kind: str) -> None:
-    """A table is no image."""
     write(tmp_path, kind, table())
     refused(tmp_path, "a table of features; the world expects images", world=World(inputs=(1, 8, 8)))
 
@@ -305,34 +278,29 @@ def test_a_world_of_images_is_refused(tmp_path: Path, kind: str) -> None:
 @KINDS
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_rows_are_refused(tmp_path: Path, kind: str, n: int) -> None:
-    """One to train on, one to hold out."""
     columns: Table = {name: pa.array(v[:n], pa.float64()) if kind == "parquet" else v[:n] for name, v in table().items()}  # type: ignore[misc]
     write(tmp_path, kind, columns)
     refused(tmp_path, f"there is {n or 'no'} row", Role.TARGET)
 
 
 def test_duplicate_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None:
-    """Parquet allows them."""
     pq.write_table(pa.Table.from_arrays([pa.array([1.0, 2.0])] * 2, ["a", "a"]), tmp_path / "ward.parquet")
     refused(tmp_path, "columns 1 and 2 have the same name", Role.TARGET)
 
 
 def test_names_with_dots(tmp_path: Path) -> None:
-    """A dot in a column's name means nothing."""
     write(tmp_path, "parquet", {"a": [1, 2, 3], "a.b": [4, 5, 6]})
     assert read_folder(tmp_path, WORLD, Role.TARGET).held_out.x.all().tolist()[0][1] in (4, 5, 6)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 200])
 def test_a_damaged_parquet_file_is_refused(tmp_path: Path, cut: int) -> None:
-    """Cut at any place."""
     path = write(tmp_path, "parquet", table())
     path.write_bytes(path.read_bytes()[:cut])
     refused(tmp_path, "cannot be read as a .parquet file")
 
 
-@settings(max_examples=examples(60))
-@given(st.integers(0, 10**6), st.integers(1, 255))
+@for_all(60, st.integers(0, 10**6), st.integers(1, 255))
 def test_damage_to_parquet_is_refused_or_harmless(place: int, change: int) -> None:
     """One changed byte gives a refusal or holdings of the right shape, never another error."""
     with tempfile.TemporaryDirectory() as name:
@@ -347,7 +315,6 @@ def test_damage_to_parquet_is_refused_or_harmless(place: int, change: int) -> No
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parquet is an extra."""
     write(tmp_path, "parquet", table())
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert "tideline[parquet]" in refused(tmp_path, "need the package pyarrow").todo
@@ -371,20 +338,17 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_broken_tables_are_refused(tmp_path: Path, text: str, said: str) -> None:
-    """With the line."""
     (tmp_path / "ward.csv").write_text(text)
     refused(tmp_path, said)
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,\xff\n", b"\xff\xfea\x00", b"\x89PNG\r\n\x1a\n"])
 def test_other_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
-    """A table is a text in UTF-8."""
     (tmp_path / "ward.csv").write_bytes(content)
     refused(tmp_path, "a byte that is not UTF-8", Role.TARGET)
 
 
 def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it is in memory; a cell that never ends is too."""
     monkeypatch.setattr(csv_files, "LONGEST", 1000)
     (tmp_path / "ward.csv").write_text(HEAD + "1,2,0\n" + "1," * 600)
     refused(tmp_path, "a line is longer than 1000 characters")
@@ -393,7 +357,6 @@ def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_folder_for_a_table_is_refused(tmp_path: Path) -> None:
-    """A folder under the name .csv or .parquet."""
     for name in ("ward.csv", "ward.parquet"):
         (tmp_path / name).mkdir()
         refused(tmp_path, "cannot be read as a ")
@@ -419,14 +382,12 @@ def test_dropped_columns_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_values_beyond_float32_are_refused(tmp_path: Path) -> None:
-    """As in .npz files."""
     (tmp_path / "ward.csv").write_text("a,b\n1,2\n3,1e300\n")
     refused(tmp_path, "too large for float32", Role.TARGET)
 
 
 @pytest.mark.parametrize("lines", [2, 3, 5])
 def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path: Path, lines: int) -> None:
-    """Between the two passes rows came or went."""
     from tideline.learning.formats.classes import Classes
     from tideline.learning.formats.surveys import Place
     from tideline.learning.formats.transforms import PLAIN

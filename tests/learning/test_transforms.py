@@ -59,13 +59,11 @@ def test_colours_become_grey_by_rec_601() -> None:
 
 
 def test_grey_becomes_colour_by_repeating() -> None:
-    """All three channels of a grey image are equal."""
     out = prepare(np.random.default_rng(0).integers(0, 256, (2, 28, 28)).astype(np.uint8), RGB)
     assert torch.equal(out[:, 0], out[:, 1]) and torch.equal(out[:, 1], out[:, 2])
 
 
 def test_channels_are_moved_to_the_front() -> None:
-    """The red plane of H x W x 3 is channel 0."""
     x = np.zeros((1, 28, 28, 3), np.uint8)
     x[..., 0] = 255
     assert prepare(x, RGB).mean(dim=(0, 2, 3)).tolist() == [1.0, 0.0, 0.0]
@@ -79,7 +77,6 @@ def test_scale_is_the_raw_value_of_white(dtype: Any) -> None:
 
 
 def test_floats_are_taken_as_they_are() -> None:
-    """Floats need no scale when 1.0 is white."""
     assert torch.allclose(prepare(np.full((2, 8, 8), 0.25), GREY), torch.tensor(0.25))
 
 
@@ -90,7 +87,6 @@ def test_small_overshoot_is_cut() -> None:
 
 
 def test_invert_swaps_black_and_white() -> None:
-    """Inverted black is white."""
     assert prepare(np.zeros((2, 28, 28), np.uint8), GREY, Transform(invert=True)).eq(1.0).all()
 
 
@@ -102,7 +98,6 @@ def test_mean_and_std_come_last() -> None:
 
 @given(arrays.arrays(np.float32, (3, 4), elements=st.floats(-(2.0**99), 2.0**99, width=32)))
 def test_features_pass_unchanged(x: np.ndarray) -> None:
-    """Feature vectors are neither scaled nor clipped."""
     assert np.array_equal(prepare(x, (4,)).numpy(), x)
 
 
@@ -112,12 +107,10 @@ def test_features_keep_whole_numbers() -> None:
 
 
 def test_features_may_be_standardised() -> None:
-    """mean and std apply to features too."""
     assert prepare(np.array([[1.0, 6.0]]), (2,), Transform(mean=(1.0, 2.0), std=(1.0, 4.0))).tolist() == [[0.0, 1.0]]
 
 
 def test_the_raw_array_is_left_alone() -> None:
-    """prepare writes into its own memory."""
     x = np.full((2, 28, 28), 0.5, np.float32)
     prepare(x, GREY, Transform(scale=2.0)).zero_()
     assert np.all(x == 0.5)
@@ -156,6 +149,5 @@ def test_refusals(x: np.ndarray, inputs: tuple[int, ...], transform: Transform, 
 
 @pytest.mark.parametrize("table", [{"scale": 0}, {"scale": -1}, {"std": [0.0]}, {"invert": 1}, {"mean": 0.5}, {"gamma": 2}])
 def test_bad_settings_are_refused(table: dict[str, Any]) -> None:
-    """Settings that cannot be meant do not get as far as the data."""
     with pytest.raises(ConfigRefused):
         parse(Transform, table)

@@ -91,7 +91,6 @@ def test_a_csv_is_read_alike_by_both_readers(tmp_path: Path, monkeypatch: pytest
 
 @KINDS
 def test_rows_that_are_named_to_be_held_out_stay_there(tmp_path: Path, kind: str) -> None:
-    """A unit may then have rows on both sides, of one number."""
     words = ["test" if i < 8 else "train" for i in range(40)]
     settings = 'unit = "patient"\nheld_out = "side"'
     found = read_folder(ward(tmp_path / "d", kind, settings, patient=list(PATIENTS), side=list(words)), WORLD, Role.SOURCE)
@@ -99,7 +98,6 @@ def test_rows_that_are_named_to_be_held_out_stay_there(tmp_path: Path, kind: str
 
 
 def test_which_units_are_held_out_follows_from_their_names_alone() -> None:
-    """One more or less moves no other."""
     names = {f"patient {i}" for i in range(300)}
     held = held_units(names, 0.2)
     assert 30 < len(held) < 90 and held == {name for name in names if place_of(name) < 0.2}
@@ -128,7 +126,6 @@ def test_settings_that_say_nothing(tmp_path: Path, kind: str, settings: str, sai
 
 @KINDS
 def test_a_row_without_a_unit_is_refused_by_its_row(tmp_path: Path, kind: str) -> None:
-    """Not by what it holds."""
     holes: list[object] = [None if i == 3 else "p" + str(i) for i in range(40)]
     error = refused(ward(tmp_path / "d", kind, 'unit = "patient"', patient=holes), "nothing says to which unit it belongs")
     assert ("line 5" if kind == "csv" else "row 3") in error.what
@@ -190,7 +187,6 @@ def pictures(folder: Path, lines: list[str] | None = None) -> Path:
 
 
 def test_a_list_beside_images_says_whose_they_are(tmp_path: Path) -> None:
-    """It is no stray file, and whole units are held out."""
     found = read_folder(pictures(tmp_path / "d"), IMAGES, Role.SOURCE)
     assert found.train.units is not None and found.held_out.units is not None
     assert not set(found.train.units.tolist()) & set(found.held_out.units.tolist()) or len(found.held_out.units) in (4, 8)
@@ -215,7 +211,6 @@ def test_lists_that_do_not_say_it(tmp_path: Path, lines: list[str], said: str) -
 
 
 def test_a_deal_keeps_whose_rows_are(tmp_path: Path) -> None:
-    """Of arrays and of files; each site reads its own."""
     for kind in ("npz", "npy", "images"):
         source = tmp_path / kind
         world = IMAGES if kind == "images" else WORLD

@@ -75,7 +75,6 @@ def test_without_named_held_out_rows_they_are_drawn_from_the_others(tmp_path: Pa
 
 
 def test_none_may_be_named(tmp_path: Path) -> None:
-    """Then no row is for validation, and training sees all of them."""
     views = seen(npz(tmp_path, validation_idx=np.array([], np.int64)))
     assert views[View.VALIDATION] == [] and views[View.LEARN] == views[View.TRAIN]
 
@@ -145,7 +144,6 @@ def test_a_word_that_says_nothing(tmp_path: Path) -> None:
 
 
 def test_the_check_counts_them(tmp_path: Path) -> None:
-    """Of each domain, rows for training, validation and test."""
     folder = npz(tmp_path / "data", validation_idx=np.array([3, 4, 9]), test_idx=np.array([0, 19]))
     told = tide("data", "check", folder)
     assert told.exit_code == 0, told.output

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.budgets import examples
+from tests.nets.foreign import Convolutions
+from tests.numerics.examples import for_all
 from tideline import nets
-from tideline.core.asked.world import World
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.learning.backbones import start
 from tideline.learning.weights import differences, fitted, read_weights
+from tideline.nets import registry
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
 SUFFIXES = pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 
 
 def weights(world: World = WORLD) -> dict[str, Tensor]:
-    """A network's weights."""
     torch.manual_seed(0)
     return nets.weights_of(nets.build(world))
 
 
 def write(path: Path, held: Any) -> Path:
-    """A file of its name's kind."""
     if path.suffix == ".safetensors":
         save_file(held, path)
     else:
@@ -58,7 +57,6 @@ def refused(path: Path, said: str) -> DataRefused:
 
 @SUFFIXES
 def test_a_file_gives_what_was_saved(tmp_path: Path, suffix: str) -> None:
-    """Every tensor, buffers too, in its dtype; a path may be a text."""
     path = write(tmp_path / f"net{suffix}", weights())
     read = read_weights(str(path))
     assert same(fitted(WORLD, read), weights()) and read.keys() == weights().keys()
@@ -87,7 +85,6 @@ def test_parameters_are_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["state_dict", "model", "net"])
 def test_a_state_dict_inside_is_found(tmp_path: Path, name: str) -> None:
-    """Whatever it is called, beside what a training keeps."""
     optimiser = torch.optim.SGD(nets.build(WORLD).parameters(), lr=0.1, momentum=0.9).state_dict()
     held = {"epoch": 3, name: weights(), "optimizer": optimiser, "notes": {}, "best": None}
     assert same(read_weights(write(tmp_path / "net.tar", held)), weights())
@@ -113,18 +110,15 @@ def test_a_state_dict_inside_is_found(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_what_is_no_state_dict(tmp_path: Path, held: Any, said: str) -> None:
-    """Each with what it is instead."""
     refused(write(tmp_path / "net.pth", held), said)
 
 
 def test_numbers_of_a_safetensors_file_are_finite_too(tmp_path: Path) -> None:
-    """The same rules for both kinds."""
     refused(write(tmp_path / "net.safetensors", {"a": torch.tensor([float("nan")])}), "a holds a NaN")
 
 
 @SUFFIXES
 def test_what_is_no_file(tmp_path: Path, suffix: str) -> None:
-    """Nothing there, a folder, a name that no file can have."""
     refused(tmp_path / f"none{suffix}", "no such file")
     (tmp_path / f"folder{suffix}").mkdir()
     refused(tmp_path / f"folder{suffix}", "not a file")
@@ -132,10 +126,8 @@ def test_what_is_no_file(tmp_path: Path, suffix: str) -> None:
 
 
 @SUFFIXES
-@settings(max_examples=examples(40))
-@given(data=st.data())
+@for_all(40, data=st.data())
 def test_a_file_that_was_cut(tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject) -> None:
-    """Wherever: refused as what its name says it is."""
     folder = tmp_path_factory.mktemp("cut")
     whole = write(folder / f"whole{suffix}", {"a": torch.ones(20), "b": torch.zeros(2, 3)}).read_bytes()
     path = folder / f"cut{suffix}"
@@ -144,8 +136,7 @@ def test_a_file_that_was_cut(tmp_path_factory: pytest.TempPathFactory, suffix: s
 
 
 @SUFFIXES
-@settings(max_examples=examples(60))
-@given(data=st.data())
+@for_all(60, data=st.data())
 def test_damage_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, suffix: str, data: st.DataObject) -> None:
     """Any byte may be another: then there are finite tensors, or a refusal, and nothing else."""
     folder = tmp_path_factory.mktemp("damaged")
@@ -165,7 +156,6 @@ def test_damage_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory,
 @pytest.mark.parametrize("held", [b"", b"weights", b"PK\x05\x06" + bytes(18), b"\x89PNG\r\n\x1a\n", bytes(100)])
 @SUFFIXES
 def test_what_is_another_kind_of_file(tmp_path: Path, suffix: str, held: bytes) -> None:
-    """A text, an image, an empty archive."""
     path = tmp_path / f"net{suffix}"
     path.write_bytes(held)
     refused(path, "cannot be read as a s")
@@ -188,12 +178,10 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 
 
 def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """All but one tensor."""
     return lambda w: {n: t for n, t in w.items() if n != name}
 
 
 def test_what_fits_has_no_differences() -> None:
-    """In any order of names, and in other dtypes."""
     w = weights()
     assert differences(WORLD, w) == ()
     assert differences(WORLD, {name: w[name].double() for name in reversed(w)}) == ()
@@ -212,7 +200,6 @@ def test_differences_stand_in_the_networks_order() -> None:
 
 
 def test_fitted_names_three_and_counts_the_rest() -> None:
-    """The first differences, how many more there are, and the place."""
     with pytest.raises(ConfigRefused) as refusal:
         fitted(WORLD, {"extra": torch.ones(2)})
     what, count = refusal.value.what, len(weights()) + 1
@@ -225,7 +212,6 @@ def test_fitted_names_three_and_counts_the_rest() -> None:
 
 
 def test_a_world_without_a_network_is_refused() -> None:
-    """By its own refusal, before anything is compared."""
     for asked in (differences, fitted, start):
         with pytest.raises(ConfigRefused) as refusal:
             asked(World(model="lenett"), weights())
@@ -255,7 +241,6 @@ def test_fitted_is_a_copy(tmp_path: Path) -> None:
 
 
 def test_numbers_that_the_network_cannot_hold() -> None:
-    """Finite in double precision, infinite in the network's."""
     w = weights()
     w["classifier.bias"] = torch.tensor([0.0, 1e300, 0.0], dtype=torch.float64)
     with pytest.raises(ConfigRefused, match=r"classifier.bias holds a number that torch.float32 cannot"):
@@ -269,3 +254,48 @@ def test_an_exported_state_with_one_model_is_a_file_of_weights(tmp_path: Path) -
     assert set(read_weights(one)) == {"features.1.weight", "classifier.weight"}
     save_file({"models/0/features.1.weight": torch.ones(2), "models/1/features.1.weight": torch.zeros(2)}, two)
     assert all("/" in name for name in read_weights(two))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A world of a network that the process adds."""
+    registry.use(["tests.nets.foreign:convolutions"])
+    yield world_in({"inputs": [1, 8, 8], "classes": 3, "model": "convolutions"})
+    registry.use([])
+
+
+def test_its_own_state_dict_is_taken(world: World) -> None:
+    module = Convolutions(world)
+    net = nets.loaded(world, fitted(world, module.state_dict())).eval()
+    x = torch.rand(2, 1, 8, 8)
+    assert torch.equal(net(x), module.eval()(x))
+
+
+def test_so_are_the_names_that_a_run_has(world: World) -> None:
+    weights = nets.weights_of(nets.build(world))
+    assert all(torch.equal(each, weights[name]) for name, each in fitted(world, weights).items())
+
+
+def test_differences_are_named_as_the_file_names_them(world: World) -> None:
+    weights = dict(Convolutions(World(inputs=(1, 8, 8), classes=5), width=4).state_dict())
+    del weights["norm.bias"]
+    assert differences(world, weights) == (
+        "norm.bias is missing, which is 4",
+        "fc.weight is 5 x 4; this world has 3 classes: 3 x 4",
+        "fc.bias is 5; this world has 3 classes: 3",
+    )
+    with pytest.raises(ConfigRefused, match=r"fc\.weight is 5 x 4"):
+        fitted(world, weights)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
+def test_a_prefix_of_all_names_is_named(world: World, prefix: str) -> None:
+    """As DataParallel, torch.compile and Lightning put one before them."""
+    state = {prefix + name: w for name, w in Convolutions(world).state_dict().items()}
+    with pytest.raises(ConfigRefused, match=f"all names in the file begin with '{prefix}', which has to be taken off"):
+        fitted(world, state)
+
+
+def test_where_no_name_is_known_its_own_are_missing(world: World) -> None:
+    with pytest.raises(ConfigRefused, match=r"fit convolutions: conv\.weight is missing"):
+        fitted(world, {"hidden.weight": torch.ones(2, 2)})

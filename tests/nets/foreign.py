@@ -28,14 +28,11 @@ class Convolutions(nn.Module):
         self.fc = nn.Linear(width, world.classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, c, h, w) -> (n, classes)."""
         h: Tensor = functional.relu(self.norm(self.more(self.conv(x))))
-        made: Tensor = self.fc(self.drop(h.mean((2, 3))))
-        return made
+        return self.fc(self.drop(h.mean((2, 3))))
 
 
 def convolutions(world: World, width: int = 4, drop: float = 0.0, deep: bool = False) -> nn.Module:
-    """The same, by a function."""
     return Convolutions(world, width, drop, deep)
 
 
@@ -43,7 +40,7 @@ def sequence(world: World, *, hidden: tuple[int, ...] = (6,), act: Literal["relu
     """All in one Sequential; the head is its last."""
     sizes = [math.prod(world.inputs), *hidden]
     kind = {"relu": nn.ReLU, "tanh": nn.Tanh}[act]
-    layers = [each for a, b in pairwise(sizes) for each in (nn.Linear(a, b), nn.BatchNorm1d(b), kind())]
+    layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.BatchNorm1d(b), kind())]
     return nn.Sequential(nn.Flatten(), *layers, nn.Dropout(0.1), nn.Linear(sizes[-1], world.classes))
 
 
@@ -59,9 +56,7 @@ class Named(nn.Module):
         self.ends = nn.ModuleDict({"first": nn.Sequential(nn.Tanh(), nn.Linear(n, n)), "last": nn.Linear(n, n)})
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, ...) -> (n, classes)."""
-        made: Tensor = self.ends["first"](self.body(x.flatten(1)))
-        return made
+        return self.ends["first"](self.body(x.flatten(1)))
 
 
 class Unsaved(nn.Module):
@@ -75,13 +70,11 @@ class Unsaved(nn.Module):
         self.fc = nn.Linear(5, world.classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, ...) -> (n, classes)."""
-        made: Tensor = self.fc(self.scale * (x.flatten(1) @ self.mix))
-        return made
+        return self.fc(self.scale * (x.flatten(1) @ self.mix))
 
 
 class Shaped(nn.Module):
-    """A base for those that differ in one thing."""
+    """Two linear layers: the base of those that differ in one thing."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -89,89 +82,37 @@ class Shaped(nn.Module):
         self.fc = nn.Linear(5, world.classes)
 
     def forward(self, x: Tensor) -> Any:
-        """x (n, ...) -> (n, classes)."""
         return self.fc(self.body(x.flatten(1)))
 
 
-class Softmaxed(Shaped):
-    """Ends after its head."""
+def ending(end: Callable[[nn.Module, Tensor, Tensor], Any]) -> type[Shaped]:
+    """Return a network that gives what `end` makes of itself, its logits and its input."""
 
-    def forward(self, x: Tensor) -> Any:
-        """Probabilities."""
-        return super().forward(x).log_softmax(1)
+    class Ending(Shaped):
+        def forward(self, x: Tensor) -> Any:
+            return end(self, super().forward(x), x)
 
-
-class Raising(Shaped):
-    """Cannot compute."""
-
-    def forward(self, x: Tensor) -> Any:
-        """Raises."""
-        raise KeyError("a word of its own")
+    return Ending
 
 
-class Odd(Shaped):
-    """Gives no number for each class."""
+def having(change: Callable[[Shaped, World], None]) -> type[Shaped]:
+    """Return a network that is changed after it is built."""
 
-    def forward(self, x: Tensor) -> Any:
-        """Of another shape."""
-        return super().forward(x)[:, :1]
+    class Having(Shaped):
+        def __init__(self, world: World) -> None:
+            super().__init__(world)
+            change(self, world)
 
-
-class Pair(Shaped):
-    """Gives two things."""
-
-    def forward(self, x: Tensor) -> Any:
-        """A pair."""
-        return super().forward(x), x
+    return Having
 
 
-class Auxiliary(Shaped):
-    """Gives two things while it is trained."""
-
-    def forward(self, x: Tensor) -> Any:
-        """A pair in training."""
-        return (super().forward(x), x) if self.training else super().forward(x)
+def raise_in_forward(net: nn.Module, logits: Tensor, x: Tensor) -> Any:
+    raise KeyError("a word of its own")
 
 
-class NotFinite(Shaped):
-    """Divides by zero."""
-
-    def forward(self, x: Tensor) -> Any:
-        """NaN."""
-        return super().forward(x) * float("nan")
-
-
-class Lazy(Shaped):
-    """Has a lazy layer."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.body = nn.LazyLinear(5)
-
-
-class Shared(Shaped):
-    """One weight under two names."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.twin = nn.Linear(math.prod(world.inputs), 5)
-        self.twin.weight = self.body.weight
-
-
-class Plainly(Shaped):
-    """A tensor as an attribute."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.mean = torch.ones(5)
-
-
-class Listed(Shaped):
-    """Layers in a list."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.layers = [nn.Linear(5, 5)]
+def share_a_weight(net: Shaped, world: World) -> None:
+    net.twin = nn.Linear(math.prod(world.inputs), 5)
+    net.twin.weight = net.body.weight
 
 
 class Headless(nn.Module):
@@ -182,15 +123,7 @@ class Headless(nn.Module):
         self.weight = nn.Parameter(torch.ones(math.prod(world.inputs), world.classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, ...) -> (n, classes)."""
-        made: Tensor = x.flatten(1) @ self.weight
-        return made
-
-
-class Misnamed(Shaped):
-    """Names a head that is not there."""
-
-    classifier_name = "nowhere"
+        return x.flatten(1) @ self.weight
 
 
 class Flattening(nn.Module):
@@ -203,16 +136,13 @@ class Flattening(nn.Module):
         self.fc = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(world.inputs), world.classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, c, h, w) -> (n, classes)."""
-        made: Tensor = self.fc(x)
-        return made
+        return self.fc(x)
 
 
 DRAWN: list[int] = []
 
 
 def changing(world: World) -> nn.Module:
-    """Another network each time."""
     DRAWN.append(1)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(world.inputs), 4 + len(DRAWN)), nn.Linear(4 + len(DRAWN), world.classes)
@@ -220,12 +150,10 @@ def changing(world: World) -> nn.Module:
 
 
 def breaking(world: World, width: int = 3) -> nn.Module:
-    """A builder that raises."""
     raise ValueError("a word of its own")
 
 
 def no_module(world: World) -> Any:
-    """A builder that gives none."""
     return 3
 
 
@@ -250,22 +178,27 @@ def odd_hint(world: World, act: Callable[[Tensor], Tensor] = torch.relu) -> nn.M
 
 
 def anything(world: World, **options: Any) -> nn.Module:
-    """A builder that takes any option."""
     return Shaped(world)
 
 
 def nothing() -> nn.Module:
-    """A builder that takes no world."""
     return nn.Linear(1, 1)
 
 
 NETWORKS: Mapping[str, Callable[..., nn.Module]] = {
-    each.__name__.lower(): each
-    for each in (
-        *(Convolutions, Named, Unsaved, Shaped, Softmaxed, Raising, Odd, Pair, Auxiliary, NotFinite, Lazy, Shared, Plainly),
-        *(Listed, Headless, Misnamed, Flattening),
-        *(sequence, changing, breaking, no_module, picky, apart, needy, odd_hint, anything, nothing),
-    )
+    **{x.__name__.lower(): x for x in (Convolutions, Named, Unsaved, Shaped, Headless, Flattening)},
+    **{x.__name__: x for x in (sequence, changing, breaking, no_module, picky, apart, needy, odd_hint, anything, nothing)},
+    "softmaxed": ending(lambda net, logits, x: logits.log_softmax(1)),
+    "raising": ending(raise_in_forward),
+    "odd": ending(lambda net, logits, x: logits[:, :1]),
+    "pair": ending(lambda net, logits, x: (logits, x)),
+    "auxiliary": ending(lambda net, logits, x: (logits, x) if net.training else logits),
+    "notfinite": ending(lambda net, logits, x: logits * float("nan")),
+    "lazy": having(lambda net, world: setattr(net, "body", nn.LazyLinear(5))),
+    "shared": having(share_a_weight),
+    "plainly": having(lambda net, world: setattr(net, "mean", torch.ones(5))),
+    "listed": having(lambda net, world: setattr(net, "layers", [nn.Linear(5, 5)])),
+    "misnamed": having(lambda net, world: setattr(net, "classifier_name", "nowhere")),
 }
 REPLACING = {"lenet": convolutions}
 FAMILY = {"torchvision/mine": convolutions}
@@ -289,14 +222,11 @@ class Caching(nn.Module):
         self.seen: dict[str, Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, *inputs) -> (n, classes)."""
         if self.training:
             self.seen = {}
         scale = self.scale.exp() if self.training else self.seen.setdefault("scale", self.scale.exp())
-        made: Tensor = self.fc(x.flatten(1) * scale)
-        return made
+        return self.fc(x.flatten(1) * scale)
 
 
 def caching(world: World) -> nn.Module:
-    """The same, by a function."""
     return Caching(world)

@@ -53,11 +53,11 @@ def test_a_step_of_training_at_the_least_size() -> None:
     assert all(each.eps == EPSILON for each in net.modules() if isinstance(each, nn.BatchNorm2d))
 
 
-@pytest.mark.parametrize("inputs", [(1, 224, 224), (3, 31, 64), (64,)])
-def test_other_inputs_are_refused(inputs: tuple[int, ...]) -> None:
-    small = "takes images: 3 channels, height, width, of 32 pixels or more"
-    with pytest.raises(ConfigRefused, match=small if len(inputs) == 3 else r"takes images \(channels, height, width\)"):
-        nets.check(World(inputs=inputs, classes=3, model=NAME))
+def test_other_inputs_are_refused() -> None:
+    small, flat = "takes images: 3 channels, height, width, of 32 pixels or more", r"takes images \(channels, height, width\)"
+    for inputs, reason in (((1, 224, 224), small), ((3, 31, 64), small), ((64,), flat)):
+        with pytest.raises(ConfigRefused, match=reason):
+            nets.check(World(inputs=inputs, classes=3, model=NAME))
 
 
 @pytest.mark.parametrize(("side", "kernel", "stride"), [(8, 3, 2), (7, 3, 2), (8, 5, 2), (7, 5, 1), (9, 1, 1)])
@@ -98,28 +98,31 @@ def test_the_packages_weights_know_a_flower() -> None:
 
 @installed
 def test_the_encoder_is_taken_for_other_classes() -> None:
-    """Its head of 1000 is left out."""
     base = base_in(SMALL, file_in_package(NAME))
     assert len(base) == 294 and not any(name.startswith("classifier.") for name in base)
+
+
+def write_experiment(folder: Path, rows: int, **more: object) -> dict[str, object]:
+    """Write photographs of two sites, and return an experiment that trains the head alone on them."""
+    for i, name in enumerate(("anna", "bert")):
+        (folder / name).mkdir()
+        x = np.random.default_rng(i).integers(0, 255, (rows, 32, 32, 3)).astype(np.uint8)
+        np.savez(folder / name / "photos.npz", x=x, y=np.arange(rows) % 5)
+    world = {"model": NAME, "inputs": [3, 32, 32], "classes": 5, "trains": "head"}
+    data = {name: {"role": "source", "folder": name} for name in ("anna", "bert")}
+    return {"method": "fedavg", "world": world, "data": data, **more}
 
 
 @installed
 def test_rounds_of_its_head_move_kilobytes(tmp_path: Path) -> None:
     """A simulation by `weights: package:efficientnet_lite0`: the first order has the encoder, later ones the head."""
-    for i, name in enumerate(("anna", "bert")):
-        rng = np.random.default_rng(i)
-        (tmp_path / name).mkdir()
-        x, y = rng.integers(0, 255, (12, 32, 32, 3)).astype(np.uint8), np.arange(12) % 5
-        np.savez(tmp_path / name / "photos.npz", x=x, y=y)
-    world = {"model": NAME, "inputs": [3, 32, 32], "classes": 5, "trains": "head"}
-    data = {name: {"role": "source", "folder": name} for name in ("anna", "bert")}
-    asked = {"method": "fedavg", "config": {"rounds": 2}, "world": world, "data": data, "weights": f"package:{NAME}"}
-    (tmp_path / "e.json").write_text(json.dumps(asked))
-    told = tide("simulate", tmp_path / "e.json", "--out", tmp_path / "out")
-    assert told.exit_code == 0, told.output
+    experiment = write_experiment(tmp_path, 12, config={"rounds": 2}, weights=f"package:{NAME}")
+    (tmp_path / "e.json").write_text(json.dumps(experiment))
+    run = tide("simulate", tmp_path / "e.json", "--out", tmp_path / "out")
+    assert run.exit_code == 0, run.output
     result = json.loads((tmp_path / "out" / "result.json").read_text())
-    rounds = [each for each in result["phases"] if each["name"] == "train"]
-    assert len(rounds) == 2 and all(each["bytes_up"] < 2 * 30_000 and each["bytes_down"] < 2 * 30_000 for each in rounds)
+    rounds = [phase for phase in result["phases"] if phase["name"] == "train"]
+    assert len(rounds) == 2 and all(x["bytes_up"] < 2 * 30_000 and x["bytes_down"] < 2 * 30_000 for x in rounds)
     assert "the weights have no head of 5 classes" in str(result["notes"])
 
 
@@ -127,22 +130,16 @@ def test_rounds_of_its_head_move_kilobytes(tmp_path: Path) -> None:
 @installed
 def test_a_site_lets_frozen_weights_of_its_own_package_in(tmp_path: Path) -> None:
     """By the default policy: it reads them itself. One changed number, and they are some that a user brings."""
-    for i, name in enumerate(("anna", "bert")):
-        (tmp_path / name).mkdir()
-        x = np.random.default_rng(i).integers(0, 255, (40, 32, 32, 3)).astype(np.uint8)
-        np.savez(tmp_path / name / "photos.npz", x=x, y=np.arange(40) % 5)
+    experiment = write_experiment(tmp_path, 40, config={"rounds": 1})
     (tmp_path / "policy.toml").write_text("")
     changed = dict(base_in(SMALL, file_in_package(NAME)))
     changed["features.stem.weight"] = changed["features.stem.weight"].clone()
     changed["features.stem.weight"].view(-1)[0] += 1e-3
     save_file(changed, tmp_path / "changed.safetensors")
-    data = {name: {"role": "source", "folder": name} for name in ("anna", "bert")}
-    world = {"model": NAME, "inputs": [3, 32, 32], "classes": 5, "trains": "head"}
-    asked = {"method": "fedavg", "config": {"rounds": 1}, "world": world, "data": data}
     for weights, status in ((f"package:{NAME}", "completed"), ("changed.safetensors", "stalled")):
-        (tmp_path / "e.json").write_text(json.dumps({**asked, "weights": weights}))
-        told = tide("simulate", tmp_path / "e.json", "--policy", tmp_path / "policy.toml", "--json")
-        result = json.loads(told.stdout)
+        (tmp_path / "e.json").write_text(json.dumps({**experiment, "weights": weights}))
+        run = tide("simulate", tmp_path / "e.json", "--policy", tmp_path / "policy.toml", "--json")
+        result = json.loads(run.stdout)
         assert result["status"] == status, result["cause"]
     assert "those of no package that is installed here" in result["cause"]
 

@@ -13,28 +13,23 @@ from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused
 from tideline.nets.families import timm_network
 
-WIDTHS = {
-    "mobilenet_v3_small": 1024,
-    "resnet18": 512,
-    "efficientnet_b0": 1280,
-    "convnext_tiny": 768,
-    "vit_b_16": 768,
-    "swin_t": 768,
-}
+WIDTHS = {"mobilenet_v3_small": 1024, "resnet18": 512}
+LARGE = {"efficientnet_b0": 1280, "convnext_tiny": 768, "vit_b_16": 768, "swin_t": 768}  # a second each to build
 
 
 def world(name: str, side: int = 32, channels: int = 3, **options: Any) -> World:
-    """A world of small images."""
     given = {"inputs": [channels, side, side], "classes": 3, "model": {"name": name, "options": options}}
     return world_in(given)
 
 
-@pytest.mark.parametrize("name", WIDTHS)
-def test_they_build_and_are_copied(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "width"), [*WIDTHS.items(), *(pytest.param(*x, marks=pytest.mark.nightly(job="numbers")) for x in LARGE.items())]
+)
+def test_they_build_and_are_copied(name: str, width: int) -> None:
     its = world(f"torchvision/{name}")
     net = nets.build(its)
     copy, x = nets.loaded(its, nets.weights_of(net)), torch.rand(2, *its.inputs)
-    assert nets.width(its) == WIDTHS[name]
+    assert nets.width(its) == width
     assert torch.equal(net.eval()(x), copy.eval()(x))
 
 

@@ -21,15 +21,14 @@ IMAGE = (1, 8, 8)
 
 
 @pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    """What the process adds, for one test."""
+def added_networks() -> Iterator[None]:
+    """Add the networks to the process, for one test."""
     registry.use([f"{PLACE}:NETWORKS"])
     yield
     registry.use([])
 
 
 def world(model: str, inputs: tuple[int, ...] = IMAGE, **options: Any) -> World:
-    """A world of three classes."""
     return world_in({"inputs": list(inputs), "classes": 3, "model": {"name": model, "options": options} if options else model})
 
 
@@ -79,7 +78,7 @@ def test_what_a_forward_has_computed_is_in_no_copy() -> None:
     assert torch.equal(net.eval()(x), nets.loaded(its, nets.weights_of(net)).eval()(x))
 
 
-@pytest.mark.parametrize("made", [nets.build, lambda its: nets.build(its)])
+@pytest.mark.parametrize("made", [nets.build, lambda its: nets.build(its)], ids=["build", "another builder"])
 def test_buffers_that_no_state_dict_has_are_in_every_copy(made: Any) -> None:
     """Random ones too: they are drawn once, and are the same for whoever builds the network."""
     its = world("unsaved")
@@ -94,7 +93,6 @@ def test_buffers_that_no_state_dict_has_are_in_every_copy(made: Any) -> None:
 
 
 def test_options_reach_the_builder_and_the_caches() -> None:
-    """One network with two options is two networks."""
     wide, narrow = world("convolutions", width=9), world("convolutions", width=2, deep=True)
     assert (nets.width(wide), nets.width(narrow)) == (9, 2)
     assert nets.template(wide).keys() < nets.template(narrow).keys()
@@ -126,13 +124,13 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("model", "case"), [(model, case) for model, cases in OPTIONS.items() for case in cases])
-def test_options_that_do_not_fit_are_refused_at_their_place(model: str, case: tuple[dict[str, Any], str, str, str]) -> None:
-    options, said, path, todo = case
-    with pytest.raises(ConfigRefused, match=said) as seen:
-        nets.check(world(model, **options))
-    assert seen.value.context["path"] == f"world.model.options.{path}"
-    assert todo in seen.value.todo
+def test_options_that_do_not_fit_are_refused_at_their_place(subtests: pytest.Subtests) -> None:
+    for model, options, reason, path, todo in [(model, *case) for model, cases in OPTIONS.items() for case in cases]:
+        with subtests.test(f"{model} {options}"):
+            with pytest.raises(ConfigRefused, match=reason) as refusal:
+                nets.check(world(model, **options))
+            assert refusal.value.context["path"] == f"world.model.options.{path}"
+            assert todo in refusal.value.todo
 
 
 def test_any_option_that_a_file_can_say_is_taken() -> None:
@@ -161,15 +159,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("model", REFUSED)
-def test_what_cannot_work_is_refused_with_the_way_out(model: str, caplog: pytest.LogCaptureFixture) -> None:
-    what, todo = REFUSED[model]
-    with caplog.at_level(logging.WARNING), pytest.raises(ConfigRefused, match=what) as seen:
-        nets.check(world(model))
-    assert todo.replace("build.world", "build(world") in seen.value.todo
-    assert "a word of its own" not in str(seen.value)
-    if model in ("raising", "breaking"):
-        assert "a word of its own" in caplog.text
+def test_what_cannot_work_is_refused_with_the_way_out(subtests: pytest.Subtests, caplog: pytest.LogCaptureFixture) -> None:
+    """The words of an exception that a network raises are in the log, and in no refusal."""
+    for model, (reason, todo) in REFUSED.items():
+        with subtests.test(model), caplog.at_level(logging.WARNING):
+            caplog.clear()
+            with pytest.raises(ConfigRefused, match=reason) as refusal:
+                nets.check(world(model))
+            assert todo.replace("build.world", "build(world") in refusal.value.todo
+            assert "a word of its own" not in str(refusal.value)
+            assert ("a word of its own" in caplog.text) == (model in ("raising", "breaking"))
 
 
 def test_a_network_that_is_another_one_each_time_is_refused() -> None:
@@ -191,13 +190,13 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("place", "said"), PLACES.items())
-def test_a_place_without_networks_is_refused(place: str, said: str) -> None:
-    """And what was there before stays."""
-    with pytest.raises(ConfigRefused, match=said) as seen:
-        registry.use([place])
-    assert "--networks" in str(seen.value)
-    assert registry.places() == (f"{PLACE}:NETWORKS",)
+def test_a_place_without_networks_is_refused(subtests: pytest.Subtests) -> None:
+    for place, reason in PLACES.items():
+        with subtests.test(place):
+            with pytest.raises(ConfigRefused, match=reason) as refusal:
+                registry.use([place])
+            assert "--networks" in str(refusal.value)
+            assert registry.places() == (f"{PLACE}:NETWORKS",)
 
 
 def test_two_networks_of_one_name_are_refused() -> None:
@@ -213,7 +212,6 @@ def test_an_unknown_network_says_how_one_is_added() -> None:
 
 
 def test_a_module_in_the_current_folder_is_found(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever command started the process."""
     import sys
 
     (tmp_path / "their_net.py").write_text("from torch import nn\n\ndef small(world):\n    return nn.Linear(4, world.classes)\n")
@@ -224,7 +222,6 @@ def test_a_module_in_the_current_folder_is_found(tmp_path: Any, monkeypatch: pyt
 
 
 def test_a_builder_of_another_process_is_not_remembered(tmp_path: Any) -> None:
-    """Networks of one name that were added after each other are two."""
     registry.use([f"{PLACE}:convolutions"])
     assert nets.width(world("convolutions")) == 4
     registry.HERE[:] = [registry.Added(("x:y",), (("convolutions", lambda its: nn.Sequential(nn.Flatten(), nn.Linear(64, 3))),))]
@@ -233,7 +230,6 @@ def test_a_builder_of_another_process_is_not_remembered(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("width", [10**9, 10**12])
 def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: int) -> None:
-    """A coordinator chooses its options, and sites make room for it."""
     rooms = list[torch.device]()
 
     def build(world: World, width: int = 4) -> nn.Module:
@@ -248,8 +244,6 @@ def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: 
 
 
 def test_a_builder_that_needs_numbers_works_all_the_same() -> None:
-    """Its size is not looked at."""
-
     def build(world: World) -> nn.Module:
         hidden = int(torch.ones(4).sum())
         return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, world.classes))

@@ -25,6 +25,7 @@ from tideline.experiments.results import Ended
 from tideline.learning.fit import cross_entropy
 from tideline.learning.private import check_private, fit_privately
 from tideline.nets import registry
+from tideline.nets.bottleneck import KINDS
 from tideline.nets.fingerprint import print_of
 from tideline.nets.grouped import CHANNELS, GROUPS, GroupNormAct, grouped, groups_of, with_group_norm
 from tideline.nets.partial import freeze
@@ -36,17 +37,25 @@ GROUP = {"norm": "group"}
 
 
 def world(model: str, **options: Any) -> World:
-    inputs = next((each for name, each in INPUTS.items() if model.startswith(name)), (1, 28, 28))
+    inputs = next((shape for name, shape in INPUTS.items() if model.startswith(name)), (1, 28, 28))
     return World(inputs=inputs, classes=3, model=model, options=options)
 
 
-def with_batch_norm() -> list[str]:
-    """The built-in networks that have it; those of vectors and ids have none."""
-    images = (name for name in registry.NETS if name not in ("tokens", "tabular"))
-    return [name for name in images if any(isinstance(layer, _BatchNorm) for layer in nets.build(world(name)).modules())]
+# The built-in networks that have batch norm; those of vectors and ids have none.
+WITH_BATCH_NORM = ("conv1d", "conv3d", "efficientnet_lite0", "fada_digits", "fada_small", "lenet_bn", *KINDS)
+QUICK = ("conv1d", "fada_small", "lenet_bn", "resnet18")
 
 
-@pytest.mark.parametrize("name", with_batch_norm())
+def test_all_networks_with_batch_norm_are_tried() -> None:
+    names = [name for name in registry.NETS if name not in ("tokens", "tabular")]
+    with torch.device("meta"):
+        layers = {name: list(nets.build(world(name)).modules()) for name in names}
+    assert {name for name in names if any(isinstance(x, _BatchNorm) for x in layers[name])} == set(WITH_BATCH_NORM)
+
+
+@pytest.mark.parametrize(
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.nightly(job="numbers")) for x in WITH_BATCH_NORM]
+)
 def test_every_built_in_network_can_do_without_batch_norm(name: str) -> None:
     """All else stays: names, first weights, width; and a row's output is its own."""
     torch.manual_seed(1)
@@ -57,9 +66,8 @@ def test_every_built_in_network_can_do_without_batch_norm(name: str) -> None:
     with pytest.raises(ConfigRefused, match="norm: group"):
         check_private(before)
     own, old = net.state_dict(), before.state_dict()
-    assert set(old) - set(own) == {
-        key for key in old if key.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked")
-    }
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    assert set(old) - set(own) == {key for key in old if key.rpartition(".")[2] in statistics}
     assert not set(own) - set(old) and all(torch.equal(own[key], old[key]) for key in own)
     assert nets.width(world(name)) == nets.width(world(name, **GROUP))
     x = torch.randn(4, *world(name).inputs, generator=Generator().manual_seed(2))
@@ -68,7 +76,6 @@ def test_every_built_in_network_can_do_without_batch_norm(name: str) -> None:
 
 
 def test_of_few_channels_groups_have_several() -> None:
-    """One number alone would be 0 after the norm."""
     assert [groups_of(c) for c in (1, 2, 4, 6, 7, 16, 32, 50, 64, 256, 2048, 3072)] == [1, 1, 1, 1, 1, 4, 8, 10, 16, 32, 32, 32]
     assert all(c // groups_of(c) >= min(c, CHANNELS) and groups_of(c) <= GROUPS for c in range(1, 300))
     norm = with_group_norm(nn.BatchNorm1d(16))
@@ -84,8 +91,7 @@ class Own(nn.Module):
         self.fc = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.fc(self.body(x))
-        return found
+        return self.fc(self.body(x))
 
 
 def own(world: World, width: int = 16) -> nn.Module:
@@ -130,19 +136,11 @@ def test_a_builders_own_option_of_that_name_is_its_own() -> None:
     assert any(isinstance(layer, nn.LayerNorm) for layer in net.modules())
 
 
-@pytest.mark.parametrize(
-    ("model", "norm", "said"),
-    [
-        ("lenet", "group", "has no batch norm"),
-        ("lenet_bn", "layer", "Write group, or batch"),
-        ("lenet_bn", 3, "Write group, or batch"),
-        ("lenet_bn", True, "Write group, or batch"),
-    ],
-)
-def test_what_cannot_be_replaced_is_refused(model: str, norm: object, said: str) -> None:
-    with pytest.raises(ConfigRefused, match=said) as refused:
-        nets.build(world(model, norm=norm))
-    assert refused.value.context["path"] == "world.model.options.norm"
+def test_what_cannot_be_replaced_is_refused() -> None:
+    for norm in ("group", "layer", 3, True):
+        with pytest.raises(ConfigRefused, match="has no batch norm" if norm == "group" else "Write group, or batch") as refusal:
+            nets.build(world("lenet" if norm == "group" else "lenet_bn", norm=norm))
+        assert refusal.value.context["path"] == "world.model.options.norm"
 
 
 class Strange(nn.BatchNorm1d):
@@ -158,7 +156,6 @@ class WithAct(nn.BatchNorm2d):
 
 
 def test_a_batch_norm_of_another_kind_is_refused_by_its_layer() -> None:
-    """Nobody knows what else it does; that of timm is known."""
     with pytest.raises(ConfigRefused, match=r"layer 1\.0 is a Strange") as refused:
         grouped(nn.Sequential(nn.Linear(2, 2), nn.Sequential(Strange(2))))
     assert refused.value.todo
@@ -208,13 +205,18 @@ def test_a_private_run_of_such_a_network_ends_in_a_model_that_is_exported(tmp_pa
     assert blank(ended.whole).shape[1:] == (8,)
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "onnx"])
-@pytest.mark.parametrize("shape", [(8,), (1, 8, 8)])
-def test_models_with_it_are_exported_and_predict_the_same(tmp_path: Path, suffix: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [
+        *(("own", "safetensors"), ("lenet_bn", "onnx")),
+        *(pytest.param(*x, marks=pytest.mark.nightly(job="numbers")) for x in (("own", "onnx"), ("lenet_bn", "safetensors"))),
+    ],
+)
+def test_models_with_it_are_exported_and_predict_the_same(tmp_path: Path, name: str, suffix: str) -> None:
     """A private run from Python, whose file builds the network again; ONNX is compared with it where that is installed."""
     if suffix == "onnx":
         pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    name = "own" if shape == (8,) else "lenet_bn"
+    shape = (8,) if name == "own" else (1, 8, 8)
     x, y = torch.randn(60, *shape, generator=Generator().manual_seed(4)), torch.arange(60) % 3
     run = tideline.simulate(
         {"method": "fedavg", "preset": "tiny", "privacy": NOISE},

@@ -1,4 +1,4 @@
-"""Parts of weights: f and g, the first and the last layer, parameters of layers as vectors."""
+"""Parts of weights: f and g, the first and the last layer, parameters of layers as vectors; rows that pass at once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.budgets import examples
 from tests.nets.test_shapes import WORLDS
+from tests.numerics.examples import for_all
 from tideline import nets
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
@@ -47,7 +46,6 @@ def modules(name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def test_f_and_g_are_the_whole() -> None:
-    """Each tensor is in one of them, the same one."""
     whole = weights()
     f, g = backbone_of(whole), classifier_of(whole)
     assert list(g) == ["classifier.weight", "classifier.bias"]
@@ -66,7 +64,6 @@ def test_first_and_last(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(nets.NETS))
 def test_norms(name: str) -> None:
-    """The layers of batch norm, as torch calls them."""
     world = world_of(name)
     with torch.device("meta"):
         net = nets.build(world)
@@ -76,7 +73,6 @@ def test_norms(name: str) -> None:
 
 
 def test_numbers_in_names_count_as_numbers() -> None:
-    """The tenth layer does not come before the second."""
     many = {f"features.{i}.weight": torch.zeros(2, 2) for i in (10, 2, 9)}
     assert (first_layer(many), last_layer(many)) == ("features.2", "features.10")
     assert known_layers(many) == ["features.2", "features.9", "features.10"]
@@ -91,7 +87,6 @@ def test_without_f() -> None:
 
 
 def test_a_layer_is_its_parameters() -> None:
-    """Flattened, in the order of their names, in float64."""
     w = weights()
     got = layer(w, "features.backbone.0")
     assert got.dtype is torch.float64
@@ -111,8 +106,7 @@ def test_buffers_are_no_parameters() -> None:
     assert torch.equal(layer(w, "all"), layer(backbone_of(w), "all"))
 
 
-@settings(max_examples=examples(25))
-@given(st.permutations(list(weights())), st.sampled_from(["all", "first", "last", "features.bottleneck", "classifier"]))
+@for_all(25, st.permutations(list(weights())), st.sampled_from(["all", "first", "last", "features.bottleneck", "classifier"]))
 def test_the_order_of_a_mapping_does_not_matter(names: list[str], which: str) -> None:
     """Weights that came in a message are compared with weights that did not."""
     w = weights()
@@ -145,3 +139,11 @@ def test_a_layer_that_is_none_is_refused() -> None:
     assert refusal.value.context["path"] == "config.cluster_on"
     with pytest.raises(ConfigRefused, match="no such layer"):
         layer(weights(), "")
+
+
+def test_few_large_images_pass_at_once() -> None:
+    """A photograph's first layer takes hundreds of megabytes for every few rows; digits go by the half thousand."""
+    assert nets.rows_of(torch.empty(9, 1, 28, 28)) == 512
+    assert nets.rows_of(torch.empty(9, 3, 224, 224)) == 27
+    assert nets.rows_of(torch.empty(0, 8)) == 512
+    assert nets.rows_of(torch.empty(2, 1 << 23, device="meta")) == 1

@@ -86,14 +86,12 @@ def test_weights_come_back() -> None:
 
 @pytest.mark.parametrize("do", [nets.check, nets.template])
 def test_a_network_without_such_a_layer_is_refused(do: object) -> None:
-    """With its place and what to use instead."""
     with pytest.raises(ConfigRefused, match="linear, which has no linear layer before its classifier") as refusal:
         do(World(inputs=(8,), model="linear"), made=probabilistic.build)  # type: ignore[operator]
     assert refusal.value.context["path"] == "world.model" and "lenet" in refusal.value.todo
 
 
 def test_inputs_that_do_not_fit_are_refused_as_ever() -> None:
-    """By the world's own network."""
     with pytest.raises(ConfigRefused, match="takes images"):
         nets.check(World(inputs=(8,), model="lenet"), made=probabilistic.build)
     with pytest.raises(ConfigRefused, match="no such network"):

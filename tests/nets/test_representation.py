@@ -21,7 +21,6 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 def references(C: float = 1.3) -> References:
-    """Some references."""
     return References(drawn(K, M, seed=1), drawn(K, M, seed=2), torch.tensor(C, dtype=torch.float64))
 
 
@@ -29,7 +28,6 @@ Y = torch.tensor([0, 1, 2, 2, 1, 0, 1])
 
 
 def test_the_divergence_is_that_of_two_diagonal_normals() -> None:
-    """Row by row, as torch has it."""
     mu, sigma, r_mu, r_sigma = drawn(N, M), drawn(N, M, seed=3).exp(), drawn(N, M, seed=4), drawn(N, M, seed=5).exp()
     expected = kl_divergence(Independent(Normal(mu, sigma), 1), Independent(Normal(r_mu, r_sigma), 1))
     torch.testing.assert_close(divergence(mu, sigma, r_mu, r_sigma), expected)
@@ -78,14 +76,12 @@ def test_a_deviation_of_nothing_counts_as_the_least(C: float) -> None:
 
 
 def test_lengths() -> None:
-    """The mean of the rows' norms, or of their squares."""
     z = torch.tensor([[3.0, 4.0], [0.0, 0.0], [6.0, 8.0]])
     assert float(length(z)) == pytest.approx((5 + 0 + 10) / 3)
     assert float(length(z, squared=True)) == pytest.approx((25 + 0 + 100) / 3)
 
 
 def test_a_representation_of_nothing_has_a_slope() -> None:
-    """The norm at 0 pulls nowhere, and is not NaN."""
     z = torch.zeros(2, M, requires_grad=True)
     length(z).backward()  # type: ignore[no-untyped-call]
     assert z.grad is not None and not bool(z.grad.any())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.core.asked.world import HEAD, World, world_in
+from tideline.core.asked.world import HEAD, world_in
 from tideline.core.errors import ConfigRefused
 from tideline.learning.model_file import Model, packed, read_model
 from tideline.learning.onnx_file import save_onnx
@@ -28,7 +30,6 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_network_is_features_and_a_classifier(name: str) -> None:
-    """(n, q), then (n, classes); gradients reach every parameter."""
     world = WORLDS[name]
     net, x = nets.build(world), drawn(world, 5, 1)
     assert net.get_submodule("features")(x).shape == (5, nets.width(world)) == (5, 64)
@@ -78,49 +79,34 @@ def cut(net: nn.Module, steps: int) -> dict[str, Tensor]:
     return {**weights, name: weights[name][:steps]}
 
 
-@pytest.mark.parametrize("name", registry.NETS)
-@pytest.mark.parametrize("inputs", [[8], [3, 32], [3, 32, 32], [3, 32, 32, 32], [2, 4, 4, 4, 4]], ids=str)
-@pytest.mark.parametrize("tokens", [False, True])
-def test_what_a_network_takes_is_declared(name: str, inputs: list[int], tokens: bool) -> None:
-    """It is built for that, and refused for all else with the names of those that are not."""
-    more = {"dtype": "int64", "vocabulary": 9} if tokens else {}
-    world = world_in({"inputs": inputs, "model": name, **more})
-    fits = [each for each in registry.NETS if registry.TAKES.get(each, registry.IMAGES).fits(world)]
-    if name in fits:
-        nets.check(world)
-        return
-    with pytest.raises(ConfigRefused, match=f"{name} takes ") as refusal:
-        nets.check(world)
-    assert refusal.value.context["path"] == "world.inputs"
-    assert all(each in refusal.value.todo for each in fits or ["a network of your own"])
+def test_what_a_network_takes_is_declared(subtests: pytest.Subtests) -> None:
+    """Each network is built for what it takes, and refused for all else with the names of those that take that."""
+    shapes = [[8], [3, 32], [3, 32, 32], [3, 32, 32, 32], [2, 4, 4, 4, 4]]
+    for name, inputs, tokens in product(registry.NETS, shapes, ({}, {"dtype": "int64", "vocabulary": 9})):
+        world = world_in({"inputs": inputs, "model": name, **tokens})
+        fitting = [x for x in registry.NETS if registry.TAKES.get(x, registry.IMAGES).fits(world)]
+        with subtests.test(f"{name} {inputs} {'token ids' if tokens else 'numbers'}"):
+            if name in fitting:
+                nets.check(world)
+                continue
+            with pytest.raises(ConfigRefused, match=f"{name} takes ") as refusal:
+                nets.check(world)
+            assert refusal.value.context["path"] == "world.inputs"
+            assert all(x in refusal.value.todo for x in fitting or ["a network of your own"])
 
 
-@pytest.mark.parametrize(
-    ("name", "changed", "said"),
-    [
-        ("conv1d", {"inputs": [3, 3]}, "takes 4 steps or more"),
-        ("conv3d", {"inputs": [1, 8, 3, 8]}, "takes 4 voxels each way or more"),
-        ("conv1d", {"options": {"kernel": 4}}, "kernel is 4"),
-        ("conv1d", {"options": {"width": 0}}, "width is 0"),
-        ("conv3d", {"options": {"width": -1}}, "width is -1"),
-        ("tokens", {"options": {"width": 30}}, "width is 30"),
-        ("tokens", {"options": {"heads": 0}}, "heads is 0"),
-        ("tokens", {"options": {"padding": 30}}, "padding is 30"),
-    ],
-)
-def test_what_cannot_be_built(name: str, changed: dict[str, Any], said: str) -> None:
-    world = WORLDS[name]
-    made = World(
-        inputs=tuple(changed.get("inputs", world.inputs)),
-        classes=4,
-        model=name,
-        options=changed.get("options", {}),
-        dtype=world.dtype,
-        vocabulary=world.vocabulary,
-    )
-    with pytest.raises(ConfigRefused, match=said) as refusal:
-        nets.check(made)
-    assert refusal.value.todo
+def test_what_cannot_be_built() -> None:
+    cases = [
+        ("conv1d", {"inputs": (3, 3)}, "takes 4 steps or more"),
+        ("conv3d", {"inputs": (1, 8, 3, 8)}, "takes 4 voxels each way or more"),
+        *(("conv1d", {"options": {"kernel": 4}}, "kernel is 4"), ("conv1d", {"options": {"width": 0}}, "width is 0")),
+        *(("conv3d", {"options": {"width": -1}}, "width is -1"), ("tokens", {"options": {"width": 30}}, "width is 30")),
+        *(("tokens", {"options": {"heads": 0}}, "heads is 0"), ("tokens", {"options": {"padding": 30}}, "padding is 30")),
+    ]
+    for name, changes, reason in cases:
+        with pytest.raises(ConfigRefused, match=reason) as refusal:
+            nets.check(replace(WORLDS[name], **changes))
+        assert refusal.value.todo
 
 
 class Bag(nn.Module):
@@ -131,8 +117,7 @@ class Bag(nn.Module):
         self.embedding, self.classifier = nn.Embedding(vocabulary, 6), nn.Linear(6, classes)
 
     def forward(self, ids: Tensor) -> Tensor:
-        out: Tensor = self.classifier(self.embedding(ids).mean(1))
-        return out
+        return self.classifier(self.embedding(ids).mean(1))
 
 
 def test_a_network_of_ones_own_takes_token_ids() -> None:
@@ -148,7 +133,7 @@ def test_a_network_of_ones_own_takes_token_ids() -> None:
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_frozen_encoder_gives_numbers(name: str) -> None:
     """A method sees features: vectors of numbers, whatever the rows were."""
-    seen = nets.played(World(**{**vars(WORLDS[name]), "trains": HEAD}))
+    seen = nets.played(replace(WORLDS[name], trains=HEAD))
     assert seen.inputs == (64,) and not seen.tokens
     assert nets.build(seen)(torch.zeros(2, 64)).shape == (2, 4)
 

@@ -26,7 +26,6 @@ def test_codes_are_embedded() -> None:
 
 
 def test_rows_that_methods_make_are_near_a_category() -> None:
-    """Between two, or beyond all."""
     embedded = nets.build(WORLD).get_submodule("features.0")
     x = torch.tensor([[0.0, code, 0, 0] for code in (1.4, 1.0, -3.0, 0.0, 99.0, 2.0)])
     z = embedded(x)

@@ -38,7 +38,10 @@ def theirs(name: str, classes: int = 1000, side: int = 32) -> dict[str, Tensor]:
     return dict(timm.create_model(name, num_classes=classes, **sized).state_dict())
 
 
-@pytest.mark.parametrize("name", WIDTHS)
+at_night = pytest.mark.nightly(job="numbers")
+
+
+@pytest.mark.parametrize("name", [x if x in ("resnet10t", "test_vit") else pytest.param(x, marks=at_night) for x in WIDTHS])
 def test_they_build_with_timms_own_names(name: str) -> None:
     its = world(f"timm/{name}")
     assert nets.width(its) == WIDTHS[name][0]
@@ -46,8 +49,14 @@ def test_they_build_with_timms_own_names(name: str) -> None:
     assert nets.width(world(f"timm/{name}", bottleneck=16)) == 16
 
 
-@pytest.mark.parametrize("bottleneck", [0, 16])
-@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "convnext_atto", "test_vit"])
+@pytest.mark.parametrize(
+    ("name", "bottleneck"),
+    [
+        *(("mobilenetv3_small_050", 0), ("test_vit", 16)),
+        *(pytest.param("mobilenetv3_small_050", 16, marks=at_night), pytest.param("test_vit", 0, marks=at_night)),
+        *(pytest.param("convnext_atto", x, marks=at_night) for x in (0, 16)),
+    ],
+)
 def test_a_file_of_timms_begins_a_run(name: str, bottleneck: int) -> None:
     """Its encoder is taken; its head of 1000 classes is left out, and said."""
     head = WIDTHS[name][1]
@@ -59,7 +68,7 @@ def test_images_of_any_number_of_channels() -> None:
     assert nets.build(world("timm/resnet10t", channels=1)).eval()(torch.rand(2, 1, 32, 32)).shape == (2, 3)
 
 
-@pytest.mark.parametrize("bottleneck", [0, 16])
+@pytest.mark.parametrize("bottleneck", [0, pytest.param(16, marks=at_night)])
 def test_networks_that_cache_what_they_computed(bottleneck: int) -> None:
     """TinyViT has attention biases in a plain attribute, of the weights that it had: in no network that is built or copied."""
     its = world("timm/tiny_vit_5m_224", side=64, bottleneck=bottleneck)

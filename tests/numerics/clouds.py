@@ -9,12 +9,10 @@ from tideline.numerics.transport.dictionary import Dictionary, one_hot_logits, s
 
 
 def seeded(seed: int) -> Generator:
-    """A generator of its own."""
     return Generator().manual_seed(seed)
 
 
 def normal(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Standard normal numbers."""
     return torch.randn(*shape, generator=seeded(seed), dtype=dtype)
 
 
@@ -24,12 +22,10 @@ def simplex_point(size: int, seed: int) -> Tensor:
 
 
 def labels(n: int, classes: int) -> Tensor:
-    """Balanced classes in order."""
     return torch.arange(n) * classes // n
 
 
 def one_hot(of: Tensor, classes: int) -> Tensor:
-    """Hard labels in float64."""
     return torch.nn.functional.one_hot(of, classes).double()
 
 

@@ -7,12 +7,11 @@ from statistics import median
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.clustering.mixing import attention, typical
 
 sizes, seeds = st.integers(1, 8), st.integers(0, 10_000)
@@ -24,10 +23,8 @@ def between(N: int, seed: int, apart: float = 1.0) -> tuple[Tensor, Tensor]:
     return w, (w[:, None] - w[None]).square().sum(-1)
 
 
-@settings(max_examples=examples(50))
-@given(sizes, seeds, st.floats(1e-6, 1e6))
+@for_all(50, sizes, seeds, st.floats(1e-6, 1e6))
 def test_rows_lie_on_the_simplex(N: int, seed: int, c: float) -> None:
-    """Whatever alpha is: not negative, of sum one, in float64."""
     _, distances = between(N, seed)
     sigma = typical(distances)
     xi = attention(distances, sigma, c * sigma)
@@ -36,8 +33,7 @@ def test_rows_lie_on_the_simplex(N: int, seed: int, c: float) -> None:
     torch.testing.assert_close(xi.sum(1), torch.ones(N, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(2, 8), seeds)
+@for_all(50, st.integers(2, 8), seeds)
 def test_unclipped_it_is_the_formula_and_symmetric(N: int, seed: int) -> None:
     """With alpha = sigma / N no row is clipped: xi_ij = exp(-x / sigma) / N, and xi_ii is 1 / N at least."""
     _, distances = between(N, seed)
@@ -58,8 +54,7 @@ def test_a_row_that_would_be_too_heavy_is_divided() -> None:
     assert xi[1].tolist() == pytest.approx([near, 1 - near - far, far], abs=1e-15)
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 8))
+@for_all(50, st.integers(1, 8))
 def test_equal_models_stay(N: int) -> None:
     """Of equal w_j every mixture is that model: sigma is 1, and all weights are 1 / N."""
     w = normal(1, 5, seed=3).expand(N, 5)
@@ -70,18 +65,15 @@ def test_equal_models_stay(N: int) -> None:
     torch.testing.assert_close(xi @ w, w)
 
 
-@settings(max_examples=examples(50))
-@given(sizes, seeds)
+@for_all(50, sizes, seeds)
 def test_without_alpha_each_is_alone(N: int, seed: int) -> None:
-    """alpha = 0 is Local, and a small one nearly so."""
     _, distances = between(N, seed)
     alone = torch.eye(N, dtype=torch.float64)
     assert torch.equal(attention(distances, 1.0, 0.0), alone)
     torch.testing.assert_close(attention(distances, 1.0, 1e-12), alone, atol=1e-11, rtol=0)
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(2, 8), seeds, st.floats(1e-3, 1e3))
+@for_all(50, st.integers(2, 8), seeds, st.floats(1e-3, 1e3))
 def test_the_unit_of_distance_does_not_matter(N: int, seed: int, apart: float) -> None:
     """Models twice as long, or of twice as many numbers, attend to each other alike."""
     _, distances = between(N, seed)
@@ -89,26 +81,18 @@ def test_the_unit_of_distance_does_not_matter(N: int, seed: int, apart: float) -
     torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-9)
 
 
-@settings(max_examples=examples(50))
-@given(sizes, seeds)
+@for_all(50, sizes, seeds)
 def test_typical_is_the_median_over_pairs(N: int, seed: int) -> None:
-    """As the standard library has it; of no pair, 1."""
     _, distances = between(N, seed)
     pairs = [float(distances[i, j]) for i in range(N) for j in range(i)]
     assert typical(distances) == pytest.approx(median(pairs) if pairs else 1.0)
 
 
 def test_what_it_is_not_defined_for() -> None:
-    """A width of nothing, a negative alpha, distances that are none."""
     good = torch.zeros(2, 2)
     for distances, sigma, alpha in (
-        (good, 0.0, 1.0),
-        (good, 1.0, -1.0),
-        (good, math.nan, 1.0),
-        (good[0], 1.0, 1.0),
-        (torch.zeros(2, 3), 1.0, 1.0),
-        (good - 1, 1.0, 1.0),
-        (good + math.inf, 1.0, 1.0),
+        *((good, 0.0, 1.0), (good, 1.0, -1.0), (good, math.nan, 1.0), (good[0], 1.0, 1.0), (torch.zeros(2, 3), 1.0, 1.0)),
+        *((good - 1, 1.0, 1.0), (good + math.inf, 1.0, 1.0)),
     ):
         with pytest.raises(ValueError, match=r"sigma|Distances|distances"):
             attention(distances, sigma, alpha)

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.budgets import examples
 from tests.numerics.devices import HARD, any_costs, drawn
+from tests.numerics.examples import for_all
 from tests.numerics.test_links import orderly
 from tideline.numerics.links.baselines import count_weights, one_each, random_degree, random_weights, thinned, weighted
 from tideline.numerics.links.bounds import Unfit
@@ -32,8 +31,7 @@ WAYS: dict[str, Way] = {
 
 
 @pytest.mark.parametrize("name", WAYS)
-@settings(max_examples=examples(25))
-@given(N=st.integers(3, 9), able=st.integers(1, 5), seed=seeds, holes=st.sampled_from([0.0, 0.5]))
+@for_all(25, N=st.integers(3, 9), able=st.integers(1, 5), seed=seeds, holes=st.sampled_from([0.0, 0.5]))
 def test_each_gives_a_plan(name: str, N: int, able: int, seed: int, holes: float) -> None:
     """Columns of targets sum to one, rows of targets and columns of sources are zero, and equal generators give equal plans."""
     p = any_costs(N, min(able, N), seed, HARD, holes)
@@ -55,7 +53,6 @@ def five() -> tuple[Problem, Plan]:
 
 
 def test_counts_are_shares() -> None:
-    """D_i over the sum of the sources' counts."""
     p, plan = five()
     count = np.arange(1.0, 11)
     assert count_weights(p, plan, count).alpha[:5, 7] == pytest.approx(count[:5] / 15)

@@ -1,4 +1,4 @@
-"""Bounds on errors of sources and links."""
+"""Bounds on errors of sources and links, and energies of radio links."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tideline.numerics.links.bounds import (
     Unfit,
     bounds,
     confidence,
+    draw_power,
+    draw_rate,
     link_bound,
     massart,
     measured_part,
@@ -22,6 +24,7 @@ from tideline.numerics.links.bounds import (
     sampling_part,
     source_bound,
     symmetric,
+    transfer_energy,
 )
 
 COUNTS = np.array([1800.0, 1000.0])
@@ -37,7 +40,6 @@ def measured(**other: Any) -> Measured:
 
 
 def test_known_parts() -> None:
-    """conf and Rad to six digits."""
     assert confidence(COUNTS) == pytest.approx([0.137849, 0.184943], abs=1e-6)
     assert massart() == pytest.approx(1.177410, abs=1e-6)
     assert massart("published") == pytest.approx(0.775925, abs=1e-6)
@@ -55,7 +57,6 @@ def test_the_published_table() -> None:
 
 
 def test_the_bound_as_it_is_meant() -> None:
-    """Natural logarithms: B = 12.420 from 1800 to 1000 samples."""
     assert sampling_part(rademacher(COUNTS), confidence(COUNTS))[0, 1] == pytest.approx(12.420, abs=5e-4)
 
 
@@ -68,7 +69,6 @@ def test_sums_of_parts() -> None:
 
 
 def test_bounds_of_what_was_measured() -> None:
-    """The functions above, in one."""
     m = measured()
     S, T = bounds(m, complexity="published", divergence_scale=100.0)
     rad, conf = rademacher(m.count, "published"), confidence(m.count)
@@ -79,12 +79,10 @@ def test_bounds_of_what_was_measured() -> None:
 
 @given(st.integers(1, 10**9), st.floats(1e-12, 0.99))
 def test_confidence_falls_with_samples(count: int, delta: float) -> None:
-    """And rises with the certainty that is asked for."""
     assert confidence(count + 1, delta) < confidence(count, delta) < confidence(count, delta / 2)
 
 
 def test_symmetric_is_the_mean() -> None:
-    """The diagonal does not count, and rounding is no difference."""
     mean, uneven = symmetric(np.array([[9.0, 1.0], [0.5, 7.0]]))
     assert (mean.tolist(), uneven) == ([[0.0, 0.75], [0.75, 0.0]], True)
     assert not symmetric(np.array([[0.0, 0.3], [0.1 + 0.2, 1.0]]))[1]
@@ -107,7 +105,6 @@ BAD: list[tuple[dict[str, Any], str, tuple[int, ...], str]] = [
 
 @pytest.mark.parametrize(("other", "field", "devices", "why"), BAD)
 def test_what_does_not_fit_is_refused(other: dict[str, Any], field: str, devices: tuple[int, ...], why: str) -> None:
-    """By its field and its devices, so that they can be named."""
     with pytest.raises(Unfit) as caught:
         measured(**other)
     assert (caught.value.field, caught.value.devices) == (field, devices)
@@ -115,13 +112,44 @@ def test_what_does_not_fit_is_refused(other: dict[str, Any], field: str, devices
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    """Delta, counts, and names of variants."""
     for work in (
         lambda: confidence(10, 0.0),
         lambda: confidence(10, 1.0),
         lambda: confidence([10, 0]),
         lambda: rademacher(COUNTS, "log2"),  # type: ignore[arg-type]
         lambda: measured_part(COUNTS, np.zeros((2, 2)), 10.0),
+    ):
+        with pytest.raises(Unfit):
+            work()
+
+
+def test_energy_is_power_times_time() -> None:
+    """P_i M / R_ij: the sender's power, the link's rate; a gigabit at 0.2 W and 80 Mbit/s are 2.5 J."""
+    rate = np.array([[1.0, 80e6, 40e6], [50e6, 1, 100e6], [50e6, 25e6, 1]])
+    K = transfer_energy([0.2, 0.3, 0.25], rate)
+    assert K[0].tolist() == [0, 2.5, 5.0] and K[1] == pytest.approx([6, 0, 3]) and K[2] == pytest.approx([5, 10, 0])
+    assert transfer_energy([0.2, 0.3, 0.25], rate, bits=7e5)[0, 1] == pytest.approx(2.5 * 7e-4)
+
+
+def test_no_rate_is_no_link() -> None:
+    K = transfer_energy([0.2, 0.2], np.array([[math.nan, 0.0], [math.inf, -1.0]]))
+    assert K.tolist() == [[0, math.inf], [math.inf, 0]]
+
+
+def test_draws_are_in_the_published_range() -> None:
+    """Powers in W and rates in bit/s, so that a gigabit costs 2.4 to 5.1 J; equal generators draw alike."""
+    K = transfer_energy(draw_power(50, np.random.default_rng(0)), draw_rate(50, np.random.default_rng(1)))
+    off = K[~np.eye(50, dtype=bool)]
+    assert 2.35 < off.min() < 2.6 and 4.8 < off.max() < 5.1
+    assert draw_power(5, np.random.default_rng(3)).tolist() == draw_power(5, np.random.default_rng(3)).tolist()
+
+
+def test_powers_rates_and_sizes_that_are_none_are_refused() -> None:
+    fine = np.full((2, 2), 7e7)
+    for work in (
+        *(lambda: transfer_energy([0.0, 0.2], fine), lambda: transfer_energy([math.inf, 0.2], fine)),
+        *(lambda: transfer_energy([0.2, 0.2], -fine), lambda: transfer_energy([0.2, 0.2], fine * math.nan)),
+        *(lambda: transfer_energy([0.2, 0.2, 0.2], fine), lambda: transfer_energy([0.2, 0.2], fine, bits=0)),
     ):
         with pytest.raises(Unfit):
             work()

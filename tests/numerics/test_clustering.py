@@ -7,15 +7,14 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal, seeded
+from tests.numerics.examples import for_all
 from tideline.numerics.clustering.clusters import agglomerative, finch, first_neighbours, nearest_cluster, repaired
 
 # Angles in degrees on the half circle: 0 and 10 are mutual neighbours, 25 follows 10; 90 and 100 are mutual.
@@ -46,10 +45,8 @@ def by_first_appearance(labels: Tensor) -> bool:
     return list(dict.fromkeys(labels.tolist())) == list(range(int(labels.max()) + 1))
 
 
-@settings(max_examples=examples(50))
-@given(sizes, st.integers(1, 8), seeds)
+@for_all(50, sizes, st.integers(1, 8), seeds)
 def test_first_neighbours_are_the_most_similar(n: int, d: int, seed: int) -> None:
-    """By scikit-learn's cosines, never the point itself."""
     points = normal(n, d, seed=seed)
     similarity = cosine_similarity(points.numpy())
     np.fill_diagonal(similarity, -np.inf)
@@ -68,16 +65,14 @@ def test_ties_go_to_the_smallest_index() -> None:
     assert first_neighbours(torch.zeros(3, 2)).tolist() == [1, 0, 0]
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(3, 20), st.integers(1, 5000), seeds)
+@for_all(30, st.integers(3, 20), st.integers(1, 5000), seeds)
 def test_rounding_breaks_no_tie(n: int, d: int, seed: int) -> None:
     """Multiples of one row are equally similar, whatever the last digits of the sums are."""
     points = normal(1, d, seed=seed) * torch.linspace(0.1, 3.7, n, dtype=torch.float64)[:, None]
     assert first_neighbours(points).tolist() == [1] + [0] * (n - 1)
 
 
-@settings(max_examples=examples(50))
-@given(sizes, st.integers(2, 8), seeds)
+@for_all(50, sizes, st.integers(2, 8), seeds)
 def test_finch_is_the_components_of_the_neighbours(n: int, d: int, seed: int) -> None:
     """SciPy's connected components of the graph of nearest neighbours; each cluster has two members or more."""
     points = normal(n, d, seed=seed)
@@ -89,8 +84,7 @@ def test_finch_is_the_components_of_the_neighbours(n: int, d: int, seed: int) ->
     assert int(labels.bincount().min()) >= 2
 
 
-@settings(max_examples=examples(30))
-@given(sizes, seeds)
+@for_all(30, sizes, seeds)
 def test_finch_is_the_published_definition(n: int, seed: int) -> None:
     """All three rules of the adjacency, written out, and components by the powers of the matrix."""
     points = normal(n, 4, seed=seed)
@@ -121,7 +115,6 @@ def test_clouds_apart_are_never_joined(seed: int) -> None:
 
 
 def test_labels_by_first_appearance() -> None:
-    """The known clusters of a few angles."""
     assert first_neighbours(at(ANGLES)).tolist() == [2, 3, 0, 1, 2]
     for found in (finch(at(ANGLES)), agglomerative(at(ANGLES), 2)):
         assert found.dtype is torch.int64
@@ -130,8 +123,7 @@ def test_labels_by_first_appearance() -> None:
     assert agglomerative(at(ANGLES), 3).tolist() == [0, 1, 0, 1, 2]
 
 
-@settings(max_examples=examples(30))
-@given(sizes, seeds)
+@for_all(30, sizes, seeds)
 def test_the_order_of_the_points_does_not_matter(n: int, seed: int) -> None:
     """Points in another order are clustered alike, by each of the functions."""
     points, order = normal(n, 5, seed=seed), torch.randperm(n, generator=seeded(seed + 1))
@@ -146,9 +138,8 @@ def average_linkage(similarity: np.ndarray, clusters: int) -> Tensor:
     """Merge the two clusters of the least mean distance, again and again."""
     groups = [[i] for i in range(len(similarity))]
     while len(groups) > clusters:
-        i, j = max(
-            itertools.combinations(range(len(groups)), 2), key=lambda p: similarity[np.ix_(groups[p[0]], groups[p[1]])].mean()
-        )
+        pairs = itertools.combinations(range(len(groups)), 2)
+        i, j = max(pairs, key=lambda p: similarity[np.ix_(groups[p[0]], groups[p[1]])].mean())
         groups[i] += groups.pop(j)
     labels = torch.empty(len(similarity), dtype=torch.int64)
     for label, group in enumerate(groups):
@@ -156,10 +147,8 @@ def average_linkage(similarity: np.ndarray, clusters: int) -> Tensor:
     return labels
 
 
-@settings(max_examples=examples(20))
-@given(st.integers(1, 14), seeds, st.data())
+@for_all(20, st.integers(1, 14), seeds, st.data())
 def test_agglomerative_is_average_linkage(n: int, seed: int, data: st.DataObject) -> None:
-    """That many clusters, the same as by merging step by step."""
     points, clusters = normal(n, 3, seed=seed), data.draw(st.integers(1, n))
     labels = agglomerative(points, clusters)
     assert int(labels.max()) + 1 == clusters and by_first_appearance(labels)
@@ -167,7 +156,6 @@ def test_agglomerative_is_average_linkage(n: int, seed: int, data: st.DataObject
 
 
 def test_a_row_of_zeros_is_at_right_angles() -> None:
-    """It is a point like others, no error."""
     points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])
     assert agglomerative(points, 3).tolist() == [0, 1, 1, 2]
 
@@ -191,8 +179,7 @@ def test_a_cluster_of_one_joins_its_nearest() -> None:
     assert repaired(torch.tensor([6]), points[:1]).tolist() == [0]
 
 
-@settings(max_examples=examples(50))
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=25), seeds)
+@for_all(50, st.lists(st.integers(0, 9), min_size=2, max_size=25), seeds)
 def test_repaired_clusters_have_two_or_more(labels: list[int], seed: int) -> None:
     """No cluster of one is left, those who were together still are, and repairing again changes nothing."""
     before, points = torch.tensor(labels), normal(len(labels), 3, seed=seed)
@@ -206,7 +193,6 @@ def test_repaired_clusters_have_two_or_more(labels: list[int], seed: int) -> Non
 
 
 def test_one_point_is_one_cluster() -> None:
-    """By each of the functions."""
     assert finch(torch.ones(1, 3)).tolist() == agglomerative(torch.ones(1, 3), 1).tolist() == [0]
     assert nearest_cluster(torch.ones(3), torch.ones(1, 3), torch.tensor([2])) == 2
 

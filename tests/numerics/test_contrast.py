@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, log_likelihoods, mean_prototypes
 
 seeds = st.integers(0, 10_000)
@@ -34,8 +33,7 @@ def by_hand(z: Tensor, y: int, sets: Sets) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(0, 4), st.integers(2, 5), seeds)
+@for_all(50, st.integers(0, 4), st.integers(2, 5), seeds)
 def test_the_loss_is_its_definition(S: int, M: int, seed: int) -> None:
     """Over the samples whose class has a mean prototype, each term over the classes that its set has."""
     sets, z, y = some(S, M, 3, seed), normal(8, 3, seed=seed + 1), torch.arange(8) % M
@@ -46,7 +44,6 @@ def test_the_loss_is_its_definition(S: int, M: int, seed: int) -> None:
 
 
 def test_its_gradient_is_that_of_differences() -> None:
-    """Classes that a set lacks bring no infinite number into it."""
     sets = some(3, 4, 3, 5)
     assert not bool(sets.present.all())
     z, y = normal(6, 3, seed=1).requires_grad_(), torch.arange(6) % 4
@@ -54,7 +51,6 @@ def test_its_gradient_is_that_of_differences() -> None:
 
 
 def test_without_any_prototype_there_is_nothing_to_learn() -> None:
-    """The loss is 0, and so is its gradient."""
     none = Sets(torch.zeros(0, 3, 2).double(), torch.zeros(0, 3, dtype=torch.bool))
     z = normal(4, 2, seed=0).requires_grad_()
     value = contrast(z, torch.arange(4) % 3, mean_prototypes(none), none, TAU)
@@ -63,16 +59,13 @@ def test_without_any_prototype_there_is_nothing_to_learn() -> None:
 
 
 def test_equal_prototypes_give_the_logarithm_of_their_number() -> None:
-    """A softmax over m equal numbers is 1 / m; both terms have it."""
     sets = Sets(torch.ones(2, 4, 3).double(), torch.tensor([[True] * 4] * 2))
     z, y = normal(5, 3, seed=0), torch.tensor([0, 1, 2, 3, 0])
     assert float(contrast(z, y, mean_prototypes(sets), sets, 70.0)) == pytest.approx(2 * math.log(4))
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 4), seeds)
+@for_all(50, st.integers(1, 4), seeds)
 def test_prototypes_that_are_not_there_do_not_matter(S: int, seed: int) -> None:
-    """Whatever numbers stand in their place."""
     sets = some(S, 4, 3, seed)
     other = Sets(sets.prototypes + 1e6 * (~sets.present)[:, :, None], sets.present)
     z, y = normal(6, 3, seed=seed + 1), torch.arange(6) % 4
@@ -91,7 +84,6 @@ def test_mean_prototypes_are_over_those_who_have_the_class() -> None:
 
 
 def test_a_class_with_too_few_samples_is_not_told() -> None:
-    """Neither its mean nor how many there are."""
     z = torch.tensor([[1.0, 0.0], [3.0, 2.0], [7.0, 7.0], [5.0, 4.0]])
     means, counts = class_means(z, torch.tensor([0, 0, 2, 0]), 4, 2)
     assert means.tolist() == [[3.0, 2.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
@@ -101,7 +93,6 @@ def test_a_class_with_too_few_samples_is_not_told() -> None:
 
 
 def test_what_nobody_has_is_not_predicted() -> None:
-    """Even where its zeros would be the nearest."""
     mean = torch.tensor([[-1.0], [0.0], [-2.0]])
     found = classified(torch.tensor([[1.0], [-1.0]]), mean, torch.tensor([True, False, True]))
     assert found.argmax(1).tolist() == [0, 2]
@@ -109,7 +100,6 @@ def test_what_nobody_has_is_not_predicted() -> None:
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, math.nan])
 def test_a_temperature_is_positive(tau: float) -> None:
-    """Any other is refused."""
     sets = some(1, 3, 2, 0)
     with pytest.raises(ValueError, match="temperature"):
         contrast(normal(2, 2, seed=0), torch.tensor([0, 1]), sets, sets, tau)

@@ -1,24 +1,21 @@
-"""Cosine similarity of rows."""
+"""Cosine similarity of rows, and points in a plane."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.clustering import cosine
-from tideline.numerics.clustering.cosine import cosines, unit
+from tideline.numerics.clustering.cosine import cosines, plane, unit
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 9), st.integers(0, 1000))
+@for_all(30, st.integers(1, 6), st.integers(1, 6), st.integers(1, 9), st.integers(0, 1000))
 def test_it_is_scikit_learns(n: int, m: int, d: int, seed: int) -> None:
-    """The same numbers, for rows of zeros too."""
     a, b = normal(n, d, seed=seed), normal(m, d, seed=seed + 1)
     a[0] = 0
     np.testing.assert_allclose(cosines(a, b).numpy(), cosine_similarity(a.numpy(), b.numpy()), atol=1e-14)
@@ -26,7 +23,6 @@ def test_it_is_scikit_learns(n: int, m: int, d: int, seed: int) -> None:
 
 
 def test_slices_of_columns_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two columns at a time, and a last slice of one."""
     a, b = normal(3, 7, seed=0), normal(4, 7, seed=1)
     whole = cosines(a, b)
     monkeypatch.setattr(cosine, "NUMBERS", 14)
@@ -56,3 +52,17 @@ def test_bad_rows_are_refused() -> None:
     for shape in ((1, 3), (2,)):
         with pytest.raises(ValueError, match="equally many columns"):
             cosines(torch.ones(1, 2), torch.ones(shape))
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 5), (6, 30), (3, 2)])
+def test_the_plane_is_that_of_most_variance(n: int, d: int) -> None:
+    """By covariance or by Gram matrix: the singular values of what is left are those of the rows, the larger first."""
+    z = torch.randn(n, d, generator=torch.Generator().manual_seed(n)) * torch.linspace(3, 0.1, d)
+    flat = plane(z)
+    assert flat.shape == (n, 2) and flat.dtype == torch.float32
+    found = torch.linalg.svdvals(z - z.mean(0))[:2]
+    torch.testing.assert_close(flat.norm(dim=0), found, rtol=1e-4, atol=1e-4)
+
+
+def test_equal_points_lie_on_one_another() -> None:
+    assert torch.equal(plane(torch.ones(4, 3)), torch.zeros(4, 2))

@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import atoms, client, labels, normal, seeded, simplex_point
+from tests.numerics.examples import for_all
 from tideline.numerics.transport.dictionary import Dictionary, Fit, fit, fresh, logits_of, loss, mean, one_hot_logits, soft_labels
 from tideline.numerics.transport.optimal_transport import ground_cost, plan, transport_cost
 
@@ -21,10 +20,8 @@ seeds = st.integers(0, 10_000)
 PLAIN = Fit(batch=12, beta=1.0)
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(2, 12), st.floats(0.05, 0.99), seeds)
+@for_all(40, st.integers(2, 12), st.floats(0.05, 0.99), seeds)
 def test_confidence_is_the_labels_probability(classes: int, p0: float, seed: int) -> None:
-    """The label has p0, the others share the rest."""
     of = torch.randint(classes, (5,), generator=seeded(seed))
     y = soft_labels(one_hot_logits(of, classes, p0).double())
     torch.testing.assert_close(y.gather(-1, of[:, None]).flatten(), torch.full((5,), p0).double(), rtol=0, atol=1e-6)
@@ -42,13 +39,11 @@ def test_known_logits() -> None:
 
 @pytest.mark.parametrize("p0", [0.0, 1.0, -0.1])
 def test_impossible_confidence(p0: float) -> None:
-    """No finite logits give a probability of 0 or 1."""
     with pytest.raises(ValueError, match="confidence"):
         one_hot_logits(torch.tensor([0]), 3, p0)
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(1, 9), seeds)
+@for_all(40, st.integers(1, 9), seeds)
 def test_softmax_gives_labels_back(classes: int, seed: int) -> None:
     """y -> logits -> y; a hard label comes back within the smallest probability; logits are centred."""
     y = normal(4, classes, seed=seed).softmax(-1)
@@ -65,16 +60,10 @@ def written_out(p: Dictionary, alpha: Tensor, plans: Tensor, gamma: Tensor, q: t
     return transport_cost(ground_cost(z_b, z_q, y_b if y_q is not None else None, y_q, beta), gamma)
 
 
-def cases() -> Iterator[tuple[int, int, bool, float]]:
-    """Seeds, samples of the client, labelled or not, entropy."""
-    for seed in range(3):
-        for n_q in (12, 7):
-            for labelled in (True, False):
-                yield seed, n_q, labelled, 0.0
-    yield 3, 9, True, 0.1
-
-
-@pytest.mark.parametrize(("seed", "n_q", "labelled", "entropy"), [*cases()])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(x, marks=pytest.mark.nightly(job="numbers")) for x in (1, 2))])
+@pytest.mark.parametrize(
+    ("n_q", "labelled", "entropy"), [(12, True, 0.0), (12, False, 0.0), (7, True, 0.0), (7, False, 0.0), (9, True, 0.1)]
+)
 def test_gradients_are_autograds(seed: int, n_q: int, labelled: bool, entropy: float) -> None:
     """In z, in the labels' logits and in alpha, to 1e-9, with plans and beta as constants."""
     p, alpha = atoms(3, 12, 4, 3, seed), simplex_point(3, seed)
@@ -115,8 +104,7 @@ def test_the_loss_takes_its_own_beta() -> None:
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-@settings(max_examples=examples(15))
-@given(K=st.integers(1, 3), seed=seeds, size=st.sampled_from([1e-3, 1.0, 10.0]))
+@for_all(15, K=st.integers(1, 3), seed=seeds, size=st.sampled_from([1e-3, 1.0, 10.0]))
 def test_theorem_3_1(labelled: bool, K: int, seed: int, size: float) -> None:
     """f(P moved by eps) - f(P) = eps^T g + |eps|^2, exactly, where g sums the gradient over atoms and points and is twice the
     difference of the means. With the plans kept, and with barycenter and plans computed anew; beta is fixed."""
@@ -133,8 +121,7 @@ def test_theorem_3_1(labelled: bool, K: int, seed: int, size: float) -> None:
     assert float(anew.value - f.value) == pytest.approx(rise, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(1, 5), seeds)
+@for_all(30, st.integers(1, 5), seeds)
 def test_the_mean_of_versions(clients: int, seed: int) -> None:
     """Point by point (eq. 12); labels stay on the simplex; versions are left as they were and taken one at a time."""
     versions = [atoms(2, 6, 3, 3, seed + i) for i in range(clients)]
@@ -154,7 +141,7 @@ def test_the_mean_of_versions(clients: int, seed: int) -> None:
     assert held == list(range(clients))
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(x, marks=pytest.mark.nightly(job="numbers")) for x in range(2, 14))])
 @pytest.mark.parametrize("optimiser", ["adam", "rows", "sgd"])
 def test_between_two_versions_the_loss_is_no_higher(seed: int, optimiser: str) -> None:
     """Figure 2a: the mean of what two clients make of one dictionary costs either client no more than the worse of the two.
@@ -173,5 +160,4 @@ def test_between_two_versions_the_loss_is_no_higher(seed: int, optimiser: str) -
 
 
 def test_class_order_of_the_tests_atoms() -> None:
-    """The likeliest class of each point is that of its place."""
     assert torch.equal(atoms(2, 12, 4, 3, 0).y.argmax(-1), labels(12, 3).expand(2, -1))

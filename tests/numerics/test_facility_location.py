@@ -7,12 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import block_array, eye_array, kron
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.links.facility_location import SHUT, bounded, cheapest, cost_of, first_prices
 
 seeds = st.integers(0, 10_000)
@@ -38,18 +37,11 @@ def programmed(f: np.ndarray, c: np.ndarray) -> float:
     served = block_array([[np.zeros((N, n)), kron(np.ones((1, n)), eye_array(N))]])
     open_ = block_array([[-kron(eye_array(n), np.ones((N, 1))), eye_array(n * N)]])
     rules = [LinearConstraint(served.tocsr(), 1, 1), LinearConstraint(open_.tocsr(), -np.inf, 0)]
-    found = milp(
-        np.concatenate([f, c.ravel()]),
-        constraints=rules,
-        bounds=Bounds(0, 1),
-        integrality=np.concatenate([np.ones(n), np.zeros(n * N)]),
-        options={"mip_rel_gap": 0},
-    )
-    return float(found.fun)
+    whole, costs = np.concatenate([np.ones(n), np.zeros(n * N)]), np.concatenate([f, c.ravel()])
+    return float(milp(costs, constraints=rules, bounds=Bounds(0, 1), integrality=whole, options={"mip_rel_gap": 0}).fun)
 
 
-@settings(max_examples=examples(80))
-@given(st.integers(1, 8), st.integers(1, 12), seeds, st.booleans(), st.sampled_from([0.0, 0.5]))
+@for_all(80, st.integers(1, 8), st.integers(1, 12), seeds, st.booleans(), st.sampled_from([0.0, 0.5]))
 def test_nothing_is_cheaper(n: int, N: int, seed: int, whole: bool, holes: float) -> None:
     """Every set of facilities was tried; the bound is the cost, and the cost is the set's."""
     f, c = costs(n, N, seed, whole, holes)
@@ -61,13 +53,11 @@ def test_nothing_is_cheaper(n: int, N: int, seed: int, whole: bool, holes: float
 
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_the_integer_programs_optimum(seed: int) -> None:
-    """Where trying takes too long."""
     f, c = costs(20, 40, seed)
     assert cheapest(f, c).cost == pytest.approx(programmed(f, c), rel=1e-7)
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(2, 7), st.integers(1, 9), seeds, st.integers(1, 5))
+@for_all(30, st.integers(2, 7), st.integers(1, 9), seeds, st.integers(1, 5))
 def test_bounds_are_below_every_plan(n: int, N: int, seed: int, steps: int) -> None:
     """At every node, after however few steps, towards however wrong a cost."""
     f, c = costs(n, N, seed)
@@ -90,7 +80,6 @@ def test_a_search_that_is_cut_short_says_what_may_be_left() -> None:
 
 
 def test_ties_go_to_the_smallest_index() -> None:
-    """Equal facilities, and facilities that cost nothing."""
     f, c = np.full(4, 3.0), np.ones((4, 6))
     assert cheapest(f, c).facilities.tolist() == [0]
     c[:, 3:] = math.inf
@@ -100,6 +89,5 @@ def test_ties_go_to_the_smallest_index() -> None:
 
 
 def test_a_customer_of_nobody_is_refused() -> None:
-    """By its number."""
     with pytest.raises(ValueError, match="customer 1"):
         cheapest(np.ones(2), np.array([[1.0, math.inf], [1.0, math.inf]]))

@@ -1,4 +1,4 @@
-"""Fisher's discriminant from sums: scikit-learn's answer, whatever the sites; and priors by EM."""
+"""Fisher's discriminant from sums is scikit-learn's, whatever the sites; priors by EM, and their correction of logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from tideline.numerics.labels.gaussian_heads import class_sums, heads
-from tideline.numerics.labels.prior import reweighted, shifted_prior
+from tideline.numerics.labels.prior import NEVER, log_ratios, reweighted, shifted_logits, shifted_prior
 
 
 def clouds(n: int, classes: int = 3, d: int = 5, seed: int = 0, shares: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -45,7 +45,6 @@ def test_no_scale_of_a_feature_matters() -> None:
 
 @pytest.mark.parametrize("off", [float("nan"), -1e9])
 def test_sums_of_no_rows_are_refused_or_finite(off: float) -> None:
-    """Whatever somebody sends, no weight is without a number."""
     x, y = clouds(60)
     sums = class_sums(x, y, 3)
     odd = replace(sums, second=sums.second + off * torch.eye(5).double())
@@ -96,3 +95,31 @@ def test_a_class_that_the_sources_lack_gets_no_share() -> None:
     q = shifted_prior(p, torch.tensor([0.5, 0.5, 0.0]))
     assert float(q[2]) == 0.0 and float(q.sum()) == pytest.approx(1.0)
     assert float(reweighted(p, torch.tensor([0.5, 0.5, 0.0]), q)[:, 2].sum()) == 0.0
+
+
+PRIOR = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
+TARGET = torch.tensor([0.1, 0.1, 0.8], dtype=torch.float64)
+
+
+def test_it_is_what_reweighting_is() -> None:
+    """Of logits, of logarithms of probabilities, and of probabilities."""
+    logits = 3 * torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    expected = reweighted(logits.softmax(1), PRIOR, TARGET)
+    by = log_ratios(PRIOR, TARGET)
+    for out in (logits, logits.log_softmax(1), logits.softmax(1)):
+        assert torch.allclose(shifted_logits(out, by).softmax(1).double(), expected, atol=1e-6)
+
+
+def test_no_ratio_changes_nothing() -> None:
+    assert torch.equal(log_ratios(PRIOR, PRIOR), torch.zeros(3, dtype=torch.float64))
+
+
+def test_a_class_without_a_share_is_never_predicted() -> None:
+    """On either side, whatever a network says; and every number stays one."""
+    for prior, target in ((torch.tensor([0.5, 0.5, 0.0]), TARGET), (PRIOR, torch.tensor([0.5, 0.5, 0.0]))):
+        by = log_ratios(prior, target)
+        assert float(by[2]) == NEVER
+        out = shifted_logits(torch.tensor([[0.0, 1.0, 90.0]]), by)
+        assert int(out.argmax(1)) == 1 and bool(torch.isfinite(out).all()) and float(out.softmax(1)[0, 2]) == 0.0
+    certain = shifted_logits(torch.tensor([[0.0, 0.0, 1.0]]), log_ratios(PRIOR, TARGET))
+    assert bool(torch.isfinite(certain).all()) and int(certain.argmax(1)) == 2

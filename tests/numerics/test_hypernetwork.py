@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import functional_call, grad
 
-from tests.budgets import examples
+from tests.numerics.clouds import seeded
+from tests.numerics.examples import for_all
 from tideline.numerics.aggregation import hypernetwork
 from tideline.numerics.aggregation.hypernetwork import (
     HIDDEN,
@@ -45,13 +45,11 @@ def drawn(kind: str, n: int, e: int, seed: int) -> tuple[Theta, Tensor, list[dic
 
 
 def made(kind: str) -> Callable[[Theta, Tensor], dict[str, Tensor]]:
-    """phi_i of theta and a row of nu."""
     by = generate if kind == "linear" else generate_chunked
     return lambda theta, row: by(theta, trunk(theta, row), SHAPES)
 
 
 def pulled(kind: str, theta: Theta, nu: Tensor, deltas: list[dict[str, Tensor]]) -> Pulled:
-    """What the module makes of deltas."""
     f = trunk(theta, nu)
     heads = LinearPull.of(theta, f, deltas, SHAPES) if kind == "linear" else ChunkedPull.of(theta, f, deltas, SHAPES)
     return pull(theta, nu, heads)
@@ -79,8 +77,7 @@ def directly(kind: str, theta: Theta, nu: Tensor, deltas: list[dict[str, Tensor]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(15))
-@given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**20), st.integers(1, 40))
+@for_all(15, st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**20), st.integers(1, 40))
 def test_the_weighted_gradient_is_autograds(kind: str, n: int, e: int, seed: int, numbers: int) -> None:
     """In slices of any size; and the Gram form has the inner products of whole gradients."""
     theta, nu, deltas = drawn(kind, n, e, seed)
@@ -173,10 +170,7 @@ def test_matched_heads_generate_nearly_the_model() -> None:
     """The heads' own part is a tenth of each tensor's deviation; default heads' is many times it. theta is left as it was."""
     theta, nu, _ = drawn("linear", 3, 1, 2)
     kept = {name: each.clone() for name, each in theta.items()}
-    model = {
-        name: 0.02 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        for name, shape in SHAPES.items()
-    }
+    model = {name: 0.02 * torch.randn(s, generator=seeded(1), dtype=torch.float64) for name, s in SHAPES.items()}
     f = trunk(theta, nu)
     matched = match_heads(theta, f, model)
     assert all(kept[name].equal(theta[name]) for name in theta)

@@ -20,7 +20,6 @@ def groups(sizes: list[int], d: int = 4, apart: float = 20.0, seed: int = 0) -> 
 
 @pytest.mark.parametrize("sizes", [[3, 3], [5, 2, 4], [4, 4, 4, 4], [1, 6]])
 def test_groups_are_found(sizes: list[int]) -> None:
-    """As many as there are, numbered as they appear."""
     points, truth = groups(sizes)
     assert silhouette_clusters(points, 20, 0).tolist() == truth
 
@@ -34,7 +33,6 @@ def test_the_order_does_not_matter() -> None:
 
 
 def test_it_has_the_largest_silhouette() -> None:
-    """No other number of clusters of the true tree has a larger one."""
     points, _ = groups([4, 4, 4], apart=6.0)
     found = silhouette_clusters(points, 20, 0)
     best = silhouette_score(points.numpy(), found.numpy())
@@ -43,14 +41,12 @@ def test_it_has_the_largest_silhouette() -> None:
 
 
 def test_the_number_is_bounded() -> None:
-    """Groups beyond it are joined."""
     points, _ = groups([3, 3, 3, 3])
     assert int(silhouette_clusters(points, 2, 0).max()) == 1
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_points_are_one_cluster(n: int) -> None:
-    """A silhouette wants three."""
     assert silhouette_clusters(normal(n, 3, seed=0), 20, 0).tolist() == [0] * n
 
 
@@ -61,13 +57,11 @@ def test_equal_points_are_one_cluster() -> None:
 
 
 def test_a_point_beyond_all_measure() -> None:
-    """It is one cluster, all others another."""
     points = torch.cat([normal(4, 2, seed=0), torch.full((1, 2), 1e15, dtype=torch.float64)])
     assert silhouette_clusters(points, 20, 0).tolist() == [0, 0, 0, 0, 1]
 
 
 def test_points_that_differ_by_rounding() -> None:
-    """Fewer clusters than asked for are no error."""
     points = 1.0 + torch.arange(6, dtype=torch.float64)[:, None] * 2**-52
     found = silhouette_clusters(points, 20, 0)
     assert found.shape == (6,) and int(found.min()) == 0
@@ -75,7 +69,6 @@ def test_points_that_differ_by_rounding() -> None:
 
 @pytest.mark.parametrize("points", [torch.zeros(0, 2), torch.tensor([[0.0], [torch.nan], [1.0]]), torch.zeros(3)])
 def test_what_is_no_points_is_refused(points: Tensor) -> None:
-    """None, a number that is none, a vector."""
     with pytest.raises(ValueError, match="at least one row of finite numbers"):
         silhouette_clusters(points, 20, 0)
 
@@ -114,6 +107,5 @@ def test_points_that_moved_keep_their_clusters() -> None:
 
 @pytest.mark.parametrize("points", [torch.zeros(2, 3), torch.full((4, 2), float("nan")), torch.zeros(4)])
 def test_points_that_make_no_clusters_are_refused(points: Tensor) -> None:
-    """Fewer than clusters, or not finite."""
     with pytest.raises(ValueError, match="at least 3 rows of finite numbers"):
         clusters(points, 3, 0)

@@ -1,15 +1,16 @@
-"""Knowledge vote, quality and weights: by hand, by their definitions, and what holds of any tables."""
+"""Knowledge vote, quality, weights and Shapley values: by hand, by their definitions, and what holds of any tables."""
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.labels import knowledge
 from tideline.numerics.labels.knowledge import Vote, leave_one_out, quality, shapley, shares, strongest, vote
 
@@ -61,10 +62,8 @@ def test_a_vote_by_hand() -> None:
     torch.testing.assert_close(agreed.mean, torch.stack([p[1:, 0].mean(0), p[0, 1], p[1:, 2].mean(0)]))
 
 
-@settings(max_examples=examples(50))
-@given(sources, seeds, gates)
+@for_all(50, sources, seeds, gates)
 def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
-    """Class, certainty, supporters and their mean, of any tables."""
     p = drawn(S, seed)
     agreed = vote(p, gate)
     for x, (label, sure, V) in enumerate(one_by_one(p, gate)):
@@ -72,10 +71,8 @@ def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
         torch.testing.assert_close(agreed.mean[x], p[V, x].mean(0))
 
 
-@settings(max_examples=examples(50))
-@given(sources, seeds, gates)
+@for_all(50, sources, seeds, gates)
 def test_quality_is_the_printed_one(S: int, seed: int, gate: float) -> None:
-    """The winner's votes are n_V max pbar: of every set of sources."""
     p = drawn(S, seed)
     top, label = strongest(p)
     for T in [(), (0,), tuple(range(S)), tuple(range(1, S))]:
@@ -83,8 +80,7 @@ def test_quality_is_the_printed_one(S: int, seed: int, gate: float) -> None:
         assert found == pytest.approx(printed_quality(p, gate, T), abs=1e-9)
 
 
-@settings(max_examples=examples(25))
-@given(st.integers(2, 5), seeds)
+@for_all(25, st.integers(2, 5), seeds)
 def test_a_source_that_knows_nothing_has_no_focus(S: int, seed: int) -> None:
     """Its output is constant and uniform, and the gate above 1 / K: by either measure 0."""
     p = drawn(S, seed)
@@ -93,8 +89,7 @@ def test_a_source_that_knows_nothing_has_no_focus(S: int, seed: int) -> None:
         assert float(by(lambda T: printed_quality(p, 0.3, T), S)[S - 1]) == pytest.approx(0, abs=1e-9)
 
 
-@settings(max_examples=examples(50))
-@given(sources, seeds, st.floats(0, 1))
+@for_all(50, sources, seeds, st.floats(0, 1))
 def test_weights_lie_on_the_simplex(S: int, seed: int, sure: float) -> None:
     """Whatever the focus; the target's is its share of sure samples over S + 1."""
     focus = torch.randn(S, generator=torch.Generator().manual_seed(seed))
@@ -112,7 +107,6 @@ def test_weights_by_hand() -> None:
 
 
 def test_a_broken_table_is_uniform() -> None:
-    """A row with a NaN or an infinity, and no other."""
     p = torch.tensor([[0.9, 0.1], [torch.nan, 0.5], [torch.inf, 0.0]])
     assert knowledge.finite(p).tolist() == [pytest.approx([0.9, 0.1]), [0.5, 0.5], [0.5, 0.5]]
 
@@ -143,10 +137,58 @@ def test_losses_by_hand() -> None:
 
 
 def test_what_it_is_not_defined_for() -> None:
-    """No source, no table, a share beyond 1."""
     for p in (torch.zeros(0, 3, 2), torch.zeros(3, 2)):
         with pytest.raises(ValueError, match="sources, samples, classes"):
             vote(p, 0.5)
     with pytest.raises(ValueError, match="between 0 and 1"):
         shares(torch.ones(2), 1.5)
     assert isinstance(vote(drawn(1, 0), 0.5), Vote)
+
+
+players, draws = st.integers(1, 5), st.integers(0, 10_000)
+
+
+def game(seed: int, S: int) -> dict[tuple[int, ...], float]:
+    """A value at random for each set of players, by its bits."""
+    v = torch.randn(1 << S, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+    return {tuple(k for k in range(S) if bits >> k & 1): v[bits] for bits in range(1 << S)}
+
+
+@for_all(40, players, draws)
+def test_it_is_the_mean_over_orders_of_arrival(S: int, seed: int) -> None:
+    """What a player adds to those before it, over all orders; and all of it is shared out."""
+    v = game(seed, S)
+    expected = torch.zeros(S, dtype=torch.float64)
+    orders = list(permutations(range(S)))
+    for order in orders:
+        for i, k in enumerate(order):
+            expected[k] += (v[tuple(sorted(order[: i + 1]))] - v[tuple(sorted(order[:i]))]) / len(orders)
+    phi = shapley(v.__getitem__, S)
+    torch.testing.assert_close(phi, expected)
+    assert float(phi.sum()) == pytest.approx(v[tuple(range(S))] - v[()])
+
+
+@for_all(20, st.integers(2, 5), draws)
+def test_players_who_add_alike_or_nothing(S: int, seed: int) -> None:
+    """A value by the number of players: all alike. A player who adds the same to every set gets that; one who adds none, 0."""
+    size = torch.randn(S + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
+    torch.testing.assert_close(shapley(lambda T: size[len(T)], S), torch.full((S,), (size[S] - size[0]) / S, dtype=torch.float64))
+    v = game(seed, S - 1)
+    phi = shapley(lambda T: v[tuple(k for k in T if k < S - 1)] + 2.5 * (S - 1 in T), S)
+    assert float(phi[S - 1]) == pytest.approx(2.5)
+    torch.testing.assert_close(phi[:-1], shapley(v.__getitem__, S - 1))
+
+
+def test_gloves() -> None:
+    """One left glove and two right ones; a pair is worth 1: 2/3, 1/6, 1/6. Left out alone, a right one is worth nothing."""
+
+    def pair(T: tuple[int, ...]) -> float:
+        return float(0 in T and len(T) > 1)
+
+    assert shapley(pair, 3).tolist() == pytest.approx([2 / 3, 1 / 6, 1 / 6])
+    assert leave_one_out(pair, 3).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_of_one_player_both_are_its_value() -> None:
+    v = {(): 0.5, (0,): 2.0}
+    assert shapley(v.__getitem__, 1).tolist() == leave_one_out(v.__getitem__, 1).tolist() == [1.5]

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.aggregation.averaging import LARGEST, mask, masked_mean, weighted_sum
 
 Model = dict[str, Tensor]
@@ -26,7 +25,6 @@ def model(seed: int, dtype: torch.dtype = torch.float32) -> Model:
 
 
 def shares(n: int, seed: int) -> list[float]:
-    """n coefficients that sum to one."""
     drawn = np.random.default_rng(seed).integers(1, 50, n)
     return [float(x / drawn.sum()) for x in drawn]
 
@@ -47,8 +45,7 @@ def by_definition(w: Model, p: list[float], updates: list[Model], tau: float, ra
 taus, rates = st.sampled_from([0.0, 0.2, 0.5, 0.7, 1.0]), st.sampled_from([0.0, 0.01, 1.0, 2.0])
 
 
-@settings(max_examples=examples(60))
-@given(st.integers(1, 7), st.integers(0, 10_000), taus, rates)
+@for_all(60, st.integers(1, 7), st.integers(0, 10_000), taus, rates)
 def test_it_is_the_formula(n: int, seed: int, tau: float, rate: float) -> None:
     """In float64, for any number of updates, threshold and step. Buffers are the plain mean, counters the maximum."""
     w, updates = model(seed, torch.float64), [model(seed + i + 1, torch.float64) for i in range(n)]
@@ -59,8 +56,7 @@ def test_it_is_the_formula(n: int, seed: int, tau: float, rate: float) -> None:
     assert int(made["count"]) == max(int(u["count"]) for u in updates)
 
 
-@settings(max_examples=examples(60))
-@given(st.integers(1, 7), st.integers(0, 10_000))
+@for_all(60, st.integers(1, 7), st.integers(0, 10_000))
 def test_without_a_threshold_it_is_the_mean_bit_for_bit(n: int, seed: int) -> None:
     """tau = 0 and eta_s = 1, in float32, where elements disagree wholly too."""
     rng = torch.Generator().manual_seed(seed)
@@ -138,6 +134,5 @@ def test_it_reads_one_update_at_a_time_and_changes_none() -> None:
 
 
 def test_of_no_update_there_is_no_mean() -> None:
-    """It is refused."""
     with pytest.raises(ValueError, match="one update or more"):
         masked_mean(model(1), [], 0.5, 1.0, TRAINED)

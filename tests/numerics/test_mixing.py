@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal, simplex_point
+from tests.numerics.examples import for_all
 from tideline.numerics.clustering.mixing import (
     MIXINGS,
     Mix,
@@ -36,7 +35,6 @@ def weights_of(count: int, size: int, seed: int) -> list[Tensor]:
 
 
 def random_mix(C: int, seed: int) -> Mix:
-    """Two clients in each cluster."""
     return mean_weights(weights_of(2 * C, C, seed), weights_of(2 * C, 2, seed + 50), [*range(C), *range(C)], C)
 
 
@@ -53,8 +51,7 @@ def soft_models(mix: Mix, models: list[Tensor], mixing: str) -> list[Tensor]:
     return soft
 
 
-@settings(max_examples=examples(50))
-@given(clusters, mixings, seeds)
+@for_all(50, clusters, mixings, seeds)
 def test_the_start_is_mixed_in_steps(C: int, mixing: str, seed: int) -> None:
     """Mixing soft models, then with the own one, is mixing the cluster models with v (eq. 7)."""
     mix, models, own = random_mix(C, seed), list(normal(C, 7, seed=seed)), seed % C
@@ -66,8 +63,7 @@ def test_the_start_is_mixed_in_steps(C: int, mixing: str, seed: int) -> None:
     torch.testing.assert_close(soft_weights(mix, mixing) @ torch.stack(models), torch.stack(soft), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=examples(50))
-@given(clusters, mixings, seeds)
+@for_all(50, clusters, mixings, seeds)
 def test_the_start_is_equation_8(C: int, mixing: str, seed: int) -> None:
     """Its closed form, sums written out; in the row form the last factor is a_{c'c}."""
     mix, own, a = random_mix(C, seed), seed % C, random_mix(C, seed).a
@@ -81,8 +77,7 @@ def test_the_start_is_equation_8(C: int, mixing: str, seed: int) -> None:
     np.testing.assert_allclose(v.numpy(), expected, atol=1e-12)
 
 
-@settings(max_examples=examples(50))
-@given(clusters, mixings, seeds, st.data())
+@for_all(50, clusters, mixings, seeds, st.data())
 def test_all_weights_are_on_the_simplex(C: int, mixing: str, seed: int, data: st.DataObject) -> None:
     """Not negative, of sum one, whoever answered, with zeros and with float32 from the wire."""
     of = data.draw(st.lists(st.integers(0, C - 1), max_size=8))
@@ -97,7 +92,6 @@ def test_all_weights_are_on_the_simplex(C: int, mixing: str, seed: int, data: st
 
 
 def test_one_cluster_starts_from_itself() -> None:
-    """C = 1: f_init = f_c, whatever beta says."""
     mix = mean_weights([torch.ones(1)], [torch.tensor([0.3, 0.7])], [0], 1)
     for mixing in MIXINGS:
         assert start_weights(0, torch.ones(1), torch.tensor([0.2, 0.8]), soft_weights(mix, mixing)).tolist() == [1.0]
@@ -129,8 +123,7 @@ def test_both_mixings_of_known_means() -> None:
     assert S.tolist() == [[0.75, 0.25, 0.0], [0.125, 0.875, 0.0], [0.125, 0.375, 0.5]]
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(1, 20), st.integers(1, 6), seeds)
+@for_all(30, st.integers(1, 20), st.integers(1, 6), seeds)
 def test_confidence_is_the_nearest_classs_cosine(n: int, classes: int, seed: int) -> None:
     """Equation 1 by scikit-learn's cosines; the length of a feature does not count."""
     z, w = normal(n, 4, seed=seed), normal(classes, 4, seed=seed + 1)
@@ -140,10 +133,8 @@ def test_confidence_is_the_nearest_classs_cosine(n: int, classes: int, seed: int
     assert float(cosine_confidence(7 * z, w)) == pytest.approx(float(got), abs=1e-12)
 
 
-@settings(max_examples=examples(30))
-@given(st.lists(st.floats(-30, 30), min_size=1, max_size=6), st.sampled_from([1.0, 0.05, 1e-3, 1e-6]))
+@for_all(30, st.lists(st.floats(-30, 30), min_size=1, max_size=6), st.sampled_from([1.0, 0.05, 1e-3, 1e-6]))
 def test_softmax_weights_are_scipys(scores: list[float], temperature: float) -> None:
-    """On the simplex, for temperatures at which exp overflows too."""
     got = softmax_weights(torch.tensor(scores, dtype=torch.float64), temperature)
     np.testing.assert_allclose(got.numpy(), softmax(np.array(scores) / temperature), atol=1e-9)
     assert float(got.sum()) == pytest.approx(1, abs=1e-12)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from scipy.stats import entropy
@@ -16,13 +15,12 @@ from sklearn.metrics.pairwise import cosine_similarity
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.labels.confidence import collapsed, soft_density
 
 
 def outputs(n: int, c: int, seed: int, sure: float = 3.0) -> Tensor:
-    """Softmax outputs of a classifier."""
     return (sure * normal(n, c, seed=seed)).softmax(1)
 
 
@@ -41,20 +39,16 @@ def test_it_is_the_direct_formula(temperature: float, sure: float) -> None:
     assert soft_density(p, temperature) == pytest.approx(direct(p, temperature), rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(2, 30), st.integers(1, 40), st.sampled_from([0.05, 1e-4]), st.integers(0, 1000))
+@for_all(40, st.integers(2, 30), st.integers(1, 40), st.sampled_from([0.05, 1e-4]), st.integers(0, 1000))
 def test_the_block_does_not_matter(n: int, block: int, temperature: float, seed: int) -> None:
-    """From single rows to all at once."""
     p = outputs(n, 4, seed)
     whole = soft_density(p, temperature, n)
     assert soft_density(p, temperature, block) == pytest.approx(whole, rel=1e-9, abs=1e-12)
     assert 0 <= whole <= math.log(n - 1) + 1e-12
 
 
-@settings(max_examples=examples(20))
-@given(st.integers(2, 60), st.integers(1, 64))
+@for_all(20, st.integers(2, 60), st.integers(1, 64))
 def test_equal_rows_reach_the_most(n: int, block: int) -> None:
-    """n equal rows: log(n - 1)."""
     p = torch.tensor([[0.7, 0.2, 0.1]]).expand(n, 3)
     assert soft_density(p, block=block) == pytest.approx(math.log(n - 1), abs=1e-12)
 
@@ -112,8 +106,7 @@ def test_collapsed() -> None:
     assert not collapsed(torch.eye(3))
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 19), st.integers(1, 200))
+@for_all(50, st.integers(1, 19), st.integers(1, 200))
 def test_the_share_is_exact(k: int, times: int) -> None:
     """k of 20, any number of times over, are no more than the share k / 20; one more row is."""
     p = torch.eye(2)[torch.tensor(([0] * k + [1] * (20 - k)) * times)]

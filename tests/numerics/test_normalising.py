@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.alignment.normalising import WIDEST, ledoit_wolf, moments, standardised, whitened, whitening
 
 
@@ -16,8 +15,7 @@ def rows(n: int, d: int, seed: int = 0) -> Tensor:
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=5), st.integers(1, 4))
-@settings(max_examples=examples(50))
+@for_all(50, st.lists(st.integers(0, 7), min_size=1, max_size=5), st.integers(1, 4))
 def test_moments_of_sites_add_up(sizes: list[int], d: int) -> None:
     parts = [rows(n, d, seed) for seed, n in enumerate(sizes)]
     together = moments([torch.cat(parts)], d)
@@ -32,7 +30,6 @@ def test_moments_of_sites_add_up(sizes: list[int], d: int) -> None:
 
 
 def test_no_digits_are_lost_far_from_zero() -> None:
-    """Seconds of a day, as they are counted since 1970."""
     x = 1.7e9 + 3600 * rows(1000, 1)
     assert torch.allclose((moments([x[:10]], 1) + moments([x[10:]], 1)).spread, x.std(0, correction=0))
 

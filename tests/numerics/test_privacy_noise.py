@@ -8,11 +8,10 @@ from math import exp, log, pi, sqrt
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.privacy.discrete import below, bernoulli_exp, discrete_gaussian, discrete_laplace
 from tideline.numerics.privacy.mechanisms import gaussian, geometric, grid
 from tideline.numerics.privacy.streams import Part, Stream, encoded
@@ -26,16 +25,13 @@ def stream(*place: Part) -> Stream:
 
 
 def test_the_words_of_a_key_are_fixed() -> None:
-    """What a site drew once it draws again, on any machine."""
     words = [0x7C49BD359CD4A55D, 0x7F791122C76D8257, 0x966B623C997ABA44]
     assert stream("golden", 1, b"x").words(3).tolist() == words
     assert stream().uniforms(2).tolist() == pytest.approx([0.17847695, 0.18662804], abs=1e-8)
 
 
-@settings(max_examples=examples(200))
-@given(PLACES, PLACES)
+@for_all(200, PLACES, PLACES)
 def test_two_places_share_no_stream(a: list[Part], b: list[Part]) -> None:
-    """However their parts are cut."""
     alike = [(type(p), p) for p in a] == [(type(p), p) for p in b]
     assert (encoded(tuple(a)) == encoded(tuple(b))) is alike
     assert (Stream(KEY, *a).words(2).tolist() == Stream(KEY, *b).words(2).tolist()) is alike
@@ -58,7 +54,6 @@ def test_streams_refuse_what_they_cannot_tell_apart() -> None:
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.7])
 def test_the_discrete_gaussian_has_its_law(sigma: float) -> None:
-    """Counts of 200,000 draws, and the law by its definition."""
     reach, n = int(5 * sigma) + 1, 200_000
     y = discrete_gaussian(sigma, n, stream("fit"))
     weights = np.exp(-(np.arange(-60, 61) ** 2) / (2 * sigma**2))
@@ -108,8 +103,7 @@ def test_a_word_that_is_too_short_is_lengthened() -> None:
     assert abs(many.mean() - 0.5) < 0.01
 
 
-@settings(max_examples=examples(30))
-@given(st.floats(1e-3, 1e3), st.floats(0.1, 10))
+@for_all(30, st.floats(1e-3, 1e3), st.floats(0.1, 10))
 def test_released_values_lie_on_the_grid(sensitivity: float, noise: float) -> None:
     """The least bits say nothing of the values: all of them are multiples of one power of two."""
     values = np.array([0.1, -1 / 3, pi]) * sensitivity

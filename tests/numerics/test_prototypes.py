@@ -8,13 +8,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
 
-from tests.budgets import examples
 from tests.numerics.clouds import client, normal, seeded
+from tests.numerics.examples import for_all
 from tideline.numerics.labels.prototypes import Labelled, information_maximisation, partners, pseudo_labels, two_model
 
 seeds = st.integers(0, 10_000)
@@ -39,8 +38,7 @@ def direct(z: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]
     return labels, cos.max(1), sum(pairs) / len(pairs) if pairs else 0.0
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 7), seeds)
+@for_all(50, st.integers(1, 40), st.integers(1, 6), st.integers(1, 7), seeds)
 def test_it_is_equation_4(n: int, q: int, classes: int, seed: int) -> None:
     """Labels, similarities and the mean between prototypes are those of the loops, classes without samples left out."""
     z, p = normal(n, q, seed=seed), (4 * normal(n, classes, seed=seed + 1)).softmax(1)
@@ -54,7 +52,6 @@ def test_it_is_equation_4(n: int, q: int, classes: int, seed: int) -> None:
 
 
 def test_clear_classes_are_found() -> None:
-    """Unsure scores that lean the right way are enough."""
     z, y = client(120, 6, 4, 0, apart=6.0)
     z = z - z.mean(0)
     assert torch.equal(pseudo_labels(z.float(), (y + 1).softmax(1).float()).labels, y.argmax(1))
@@ -85,7 +82,6 @@ def test_a_class_nobody_has_is_left_out() -> None:
 
 
 def test_near_ties_are_decided_in_float64() -> None:
-    """Cosines whose difference float32 cannot see."""
     t = 3e-4
     z = torch.tensor([[1.0, 0.0], [1.0, t], [1.0, 0.4 * t]])
     p = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
@@ -103,19 +99,16 @@ def test_the_normalised_similarity_decides() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(-0.5, 0.3), (0.5, -0.3), (0.0, 0.3), (0.5, 0.0), (-0.5, -0.3)])
 def test_raw_similarities_where_a_mean_is_not_positive(first: float, second: float) -> None:
-    """Either of the two."""
     a, b = labelled([0, 0], [0.8, 0.5], first), labelled([1, 1], [0.6, 0.7], second)
     assert two_model(a, b)[0].tolist() == [0, 1]
 
 
 def test_ties_go_to_the_first() -> None:
-    """Divided or raw."""
     for common in (0.5, -0.5):
         assert two_model(labelled([4], [0.7], common), labelled([2], [0.7], common))[0].tolist() == [4]
 
 
-@settings(max_examples=examples(50))
-@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30), seeds)
+@for_all(50, st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=30), seeds)
 def test_partners_have_the_same_label(samples: list[tuple[int, bool]], seed: int) -> None:
     """A sample in dispute gets one of the same label that both models agree on, if there is one; the others get none."""
     labels = torch.tensor([y for y, _ in samples], dtype=torch.int64)
@@ -137,8 +130,7 @@ def test_helpers_are_drawn_alike() -> None:
     assert not torch.equal(partners(labels, agree, seeded(1))[1], others)
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 20), st.integers(1, 9), st.floats(0.1, 30), seeds)
+@for_all(50, st.integers(1, 20), st.integers(1, 9), st.floats(0.1, 30), seeds)
 def test_information_maximisation_is_two_entropies(b: int, classes: int, sure: float, seed: int) -> None:
     """SciPy's mean entropy less the entropy of the mean: never positive, never below -log M."""
     logits = sure * normal(b, classes, seed=seed)
@@ -167,7 +159,6 @@ def test_its_gradient() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    """Sizes that do not fit, no sample, numbers that are not finite."""
     z, p = torch.ones(3, 2), torch.ones(3, 4)
     for features, scores in ((z[:2], p), (z[:0], p[:0]), (z[0], p), (z, p[:, :0])):
         with pytest.raises(ValueError, match="rows for the same samples"):

@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.alignment.feature_maps import BANDWIDTHS, moment, psi, ramp, typical, waves
 
 seeds = st.integers(0, 10_000)
@@ -29,15 +28,12 @@ def mmd2(a: Tensor, b: Tensor, s2: float) -> float:
 
 
 def estimate(a: Tensor, b: Tensor, s2: float, D: int, seed: int) -> float:
-    """The same by D random features."""
     by = waves(D, a.shape[1], s2, torch.Generator().manual_seed(seed))
     return float((moment(by, a.float()) - moment(by, b.float())).double().square().sum())
 
 
-@settings(max_examples=examples(25))
-@given(seeds, st.integers(1, 20))
+@for_all(25, seeds, st.integers(1, 20))
 def test_equal_samples_are_at_no_distance(seed: int, n: int) -> None:
-    """In whatever order their points come."""
     a = normal(n, 3, seed=seed)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     assert estimate(a, a, 1.0, 320, seed) == 0
@@ -51,15 +47,14 @@ def test_it_converges_to_the_kernels_as_features_grow() -> None:
     true = mmd2(a, b, s2)
     errors = []
     for D in (80, 320, 1280, 5120):
-        found = torch.tensor([estimate(a, b, s2, D, seed) for seed in range(120)], dtype=torch.float64)
+        found = torch.tensor([estimate(a, b, s2, D, seed) for seed in range(60)], dtype=torch.float64)
         errors.append(math.sqrt(D) * float((found - true).square().mean().sqrt()))
         assert float(found.mean()) == pytest.approx(true, rel=0.1)
     assert true > 0.1
-    assert max(errors) < 1.3 * min(errors)
+    assert max(errors) < 1.4 * min(errors)
 
 
-@settings(max_examples=examples(25))
-@given(seeds)
+@for_all(25, seeds)
 def test_a_product_is_the_kernel(seed: int) -> None:
     """psi(f) . psi(f') is near the mean of Gaussian kernels, of any two points."""
     f = normal(6, 4, seed=seed)
@@ -87,7 +82,6 @@ def test_the_typical_distance_is_the_median_over_pairs() -> None:
 
 
 def test_the_ramp() -> None:
-    """0 at the beginning, nearly 1 in the end, always rising."""
     found = [ramp(p / 10) for p in range(11)]
     assert found[0] == 0 and found[-1] == pytest.approx(0.99991, abs=1e-5)
     assert found == sorted(found)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.alignment.normalising import Moments, moments
-from tideline.numerics.rehearsal.choice import best, vote
+from tideline.numerics.rehearsal.choice import BOUND, MEAN, best, vote, weights
 from tideline.numerics.rehearsal.expectation import SLOPE, accuracy, expected
 from tideline.numerics.rehearsal.shifts import FAR, Shift, distance, likeness, shift, unlike
 
@@ -52,15 +51,13 @@ def test_shifts_beyond_all_distance_still_have_weights() -> None:
 
 
 def test_two_of_no_adaptation_are_no_adaptation() -> None:
-    """Oracle 1: candidates m0 and m0 again."""
     gains = torch.zeros(3, 2)
     assert best(gains, torch.ones(3) / 3) == 0 and vote(gains, torch.ones(3) / 3).tolist() == [1.0, 0.0]
     none = expected(torch.zeros(3), torch.zeros(3), torch.ones(3) / 3, here=0.0, rows=100)
     assert none.value == 0.0 and none.low == pytest.approx(-none.high)
 
 
-@settings(max_examples=examples(100))
-@given(gains=GAINS)
+@for_all(100, gains=GAINS)
 def test_a_vote_has_no_candidate_that_lost(gains: list[float]) -> None:
     g = torch.tensor([[0.0, *gains]])
     w = vote(g, torch.ones(1))
@@ -80,8 +77,14 @@ def test_a_rehearsal_unlike_the_target_says_little() -> None:
     assert best(gains, likeness(NEAR, [NEAR, OTHER])) == 1 and best(gains, torch.ones(2) / 2) == 0
 
 
-@settings(max_examples=examples(100))
-@given(gains=GAINS, here=st.floats(0, 1), n=st.integers(1, 10_000))
+def test_the_careful_rule_prefers_gains_on_which_sites_agree() -> None:
+    """By `mean` the larger mean gain wins; by `bound` the one that is larger after one standard error is subtracted."""
+    gains, alike = torch.tensor([[0.0, 0.1, 0.5], [0.0, 0.1, -0.2]]), torch.ones(2) / 2
+    assert weights(MEAN, gains, alike).tolist() == [0.0, 0.0, 1.0]
+    assert weights(BOUND, gains, alike).tolist() == [0.0, 1.0, 0.0]
+
+
+@for_all(100, gains=GAINS, here=st.floats(0, 1), n=st.integers(1, 10_000))
 def test_an_interval_holds_its_value(gains: list[float], here: float, n: int) -> None:
     g = torch.tensor(gains)
     found = expected(g, g.abs() + 0.1, torch.ones(len(g)) / len(g), here, n)
@@ -122,8 +125,7 @@ def test_accuracy_follows_confidence() -> None:
     assert accuracy(confident, right, 0.65, 500).value == pytest.approx(0.7 - SLOPE * 0.1)
 
 
-@settings(max_examples=examples(100))
-@given(right=st.lists(st.floats(0, 1), min_size=1, max_size=5), here=st.floats(0, 1), n=st.integers(1, 10_000))
+@for_all(100, right=st.lists(st.floats(0, 1), min_size=1, max_size=5), here=st.floats(0, 1), n=st.integers(1, 10_000))
 def test_an_accuracy_is_a_share(right: list[float], here: float, n: int) -> None:
     found = accuracy(torch.full((len(right),), 0.5), torch.tensor(right), here, n)
     assert 0 <= found.low <= found.value <= found.high <= 1

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.numerics.aggregation import robust
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -34,7 +33,6 @@ def model(rng: np.random.Generator, scale: float = 1.0, dtype: torch.dtype = tor
 
 
 def team(n: int, seed: int = 0, **more: Any) -> dict[str, Model]:
-    """n updates by name."""
     rng = np.random.default_rng(seed)
     return {f"site-{i:02d}": model(rng, **more) for i in range(n)}
 
@@ -68,7 +66,6 @@ def test_the_median_is_numpy_s(n: int) -> None:
 
 @pytest.mark.parametrize(("n", "f"), [(3, 1), (7, 2), (8, 0), (9, 4)])
 def test_the_trimmed_mean_is_the_mean_of_what_is_left(n: int, f: int) -> None:
-    """Sorted by coordinate, without the f least and the f largest."""
     updates = team(n)
     told = robust.trimmed_mean(updates, f)
     for name in ("w", "b", "s"):
@@ -122,7 +119,6 @@ def test_a_clipped_update_lies_at_the_bound() -> None:
 
 @every
 def test_the_order_of_arrival_changes_no_bit(rule: str) -> None:
-    """Any order of the mapping."""
     updates = team(7)
     told = FOLDS[rule](updates, 2)
     for seed in range(5):
@@ -131,7 +127,6 @@ def test_the_order_of_arrival_changes_no_bit(rule: str) -> None:
 
 
 def test_the_order_of_arrival_changes_no_bit_of_a_clipped_mean() -> None:
-    """Any order of updates and of shares."""
     start, updates = team(1, 9)["site-00"], team(5)
     shares = dict.fromkeys(updates, 0.2)
     told = robust.clip(start, updates, shares)[0]
@@ -140,8 +135,7 @@ def test_the_order_of_arrival_changes_no_bit_of_a_clipped_mean() -> None:
 
 
 @every
-@settings(max_examples=examples(30))
-@given(data=st.data())
+@for_all(30, data=st.data())
 def test_who_sent_which_update_changes_no_bit(rule: str, data: st.DataObject) -> None:
     """Names given anew to the same updates, among them equal ones and zeros of both signs: the same bytes."""
     updates = team(7, data.draw(st.integers(0, 1000)))
@@ -155,7 +149,6 @@ def test_who_sent_which_update_changes_no_bit(rule: str, data: st.DataObject) ->
 
 @every
 def test_equal_updates_are_a_fixed_point(rule: str) -> None:
-    """In every dtype, bit for bit."""
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
         one = model(np.random.default_rng(4), dtype=dtype)
         told = FOLDS[rule]({f"s{i}": one for i in range(7)}, 2)
@@ -163,8 +156,7 @@ def test_equal_updates_are_a_fixed_point(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
-@settings(max_examples=examples(40))
-@given(data=st.data())
+@for_all(40, data=st.data())
 def test_wrong_updates_cannot_leave_the_range_of_the_right_ones(rule: str, data: st.DataObject) -> None:
     """f < N / 2 of any finite values at all: each coordinate stays between the right ones' least and largest."""
     n = data.draw(st.integers(1, 9))
@@ -199,7 +191,6 @@ def test_numbers_too_large_to_square_are_left_out() -> None:
 @every
 @pytest.mark.parametrize("size", [7, 30])
 def test_the_size_of_a_block_changes_nothing(rule: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One coordinate of each update at a time, or four."""
     whole = FOLDS[rule](team(7), 2)
     monkeypatch.setattr(robust, "BLOCK", size)
     assert same(FOLDS[rule](team(7), 2), whole)
@@ -220,14 +211,12 @@ def test_too_few_updates_are_refused(rule: str) -> None:
 
 
 def test_updates_that_differ_in_their_fields_are_refused() -> None:
-    """Another name, shape or dtype."""
     for odd in ({"v": torch.zeros(2)}, {"w": torch.zeros(3)}, {"w": torch.zeros(2).double()}):
         with pytest.raises(ValueError, match="differ"):
             robust.median({"a": {"w": torch.zeros(2)}, "b": odd, "c": {"w": torch.zeros(2)}})
 
 
 def test_arguments_stay_as_they_are() -> None:
-    """No fold writes into an update, which may be a mapped file."""
     updates, before = team(7), team(7)
     for rule in FOLDS:
         told = FOLDS[rule](updates, 2)

@@ -16,23 +16,11 @@ from scipy.sparse import eye_array, vstack
 
 from tests.numerics.devices import HARD, THEORY, any_costs, drawn, energies
 from tests.numerics.test_links import orderly, problem, regime
-from tideline.numerics.links.geometric import (
-    EPS_C,
-    TIGHTENED,
-    Layout,
-    Point,
-    Program,
-    around,
-    delta_link,
-    entropy,
-    floor,
-    layout,
-    moved,
-    program,
-    start,
-)
+from tideline.numerics.links import geometric
 from tideline.numerics.links.link_problem import Phi, Plan, Problem, exact, polished
 from tideline.numerics.links.signomial import advanced, sca, solved, steps, value, violation
+
+at_night = pytest.mark.nightly(job="numbers")
 
 
 def divergences(T: np.ndarray) -> Problem:
@@ -43,7 +31,7 @@ def divergences(T: np.ndarray) -> Problem:
 
 def descends(plan: Plan) -> bool:
     """Whether the objective never rises once delta_link is tight."""
-    tight = plan.objectives[TIGHTENED:]
+    tight = plan.objectives[geometric.TIGHTENED :]
     return all(after <= before * (1 + 1e-4) for before, after in pairwise(tight))
 
 
@@ -56,8 +44,8 @@ def kl(p: np.ndarray, q: np.ndarray) -> float:
 def test_the_programs_point_is_allowed_and_costs_what_it_did() -> None:
     """Each bound is tight at the point: psi + rest = 1 and the columns' sums fit, so that w = 0 breaks nothing but delta_link."""
     p = any_costs(6, 4, 0, HARD)
-    at, point = layout(p), start(p)
-    of = program(p, at, point, 0.3)
+    at, point = geometric.layout(p), geometric.start(p)
+    of = geometric.program(p, at, point, 0.3)
     assert violation(of, np.zeros(at.unknowns)) < 1e-6
     sources = (p.opening * point.rest)[~p.pinned].sum()
     targets = (point.rest[:, None] * point.psi * point.alpha * p.T).sum()
@@ -71,15 +59,15 @@ def test_the_programs_point_is_allowed_and_costs_what_it_did() -> None:
 def test_two_codings_of_one_step_agree(mode: Any) -> None:
     """Ours in logarithms, and the paper's own variables, chi among them, in a language for geometric programs."""
     p = replace(any_costs(5, 3, 1, HARD), energy_mode=mode)
-    at = layout(p)
-    first = advanced(p, at, start(p), 0.3)
+    at = geometric.layout(p)
+    first = advanced(p, at, geometric.start(p), 0.3)
     assert first is not None
     second = advanced(p, at, first.point, 0.2)
     assert second is not None
     assert second.objective == pytest.approx(posynomials(p, at, first.point, 0.2), rel=1e-6)
 
 
-def posynomials(p: Problem, at: Layout, z: Point, delta: float) -> float:
+def posynomials(p: Problem, at: geometric.Layout, z: geometric.Point, delta: float) -> float:
     """The optimum of one step with variables psi, alpha, chi_S, chi_T (eqs. 56-80), by cvxpy's geometric programs."""
     psi: dict[int, Any] = {int(i): cvxpy.Variable(pos=True) for i in at.devices}
     links = [(int(i), int(j)) for i, j in zip(at.senders, at.receivers, strict=True)]
@@ -98,15 +86,19 @@ def posynomials(p: Problem, at: Layout, z: Point, delta: float) -> float:
         C, a0, theta = p.T[i, j], z.alpha[i, j], z.psi[i] / (z.psi[i] + z.rest[i])
         cost += p.phi.target * psi.get(j, 1.0) * chi[i, j]
         rules += [(psi[i] / theta) ** -theta * (chi[i, j] / (C * alpha[i, j] * (1 - theta))) ** (theta - 1) <= 1]
-        rules += [psi[i] * alpha[i, j] <= max(delta, 1.5 * floor(p)[j]), alpha[i, j] <= 1, alpha[i, j] >= floor(p)[j]]
+        rules += [
+            psi[i] * alpha[i, j] <= max(delta, 1.5 * geometric.floor(p)[j]),
+            alpha[i, j] <= 1,
+            alpha[i, j] >= geometric.floor(p)[j],
+        ]
         theta = a0 / (a0 + p.eps_e)
         bound = (alpha[i, j] / theta) ** theta * (p.eps_e / (1 - theta)) ** (1 - theta)
         cost += p.phi.energy * p.K[i, j] * (alpha[i, j] / bound if p.energy_mode == "ratio" else alpha[i, j])
     for j in range(len(p.S)):
         column = [(alpha[i, j], z.alpha[i, j]) for i, k in links if k == j]
-        theta, total = z.psi[j] / (z.psi[j] + EPS_C), sum(a0 for _, a0 in column) + EPS_C
-        mono = (psi.get(j, 1.0) / theta) ** theta * (EPS_C / (1 - theta)) ** (1 - theta)
-        lower = total ** (EPS_C / total)
+        theta, total = z.psi[j] / (z.psi[j] + geometric.EPS_C), sum(a0 for _, a0 in column) + geometric.EPS_C
+        mono = (psi.get(j, 1.0) / theta) ** theta * (geometric.EPS_C / (1 - theta)) ** (1 - theta)
+        lower = total ** (geometric.EPS_C / total)
         for a, a0 in column:
             lower = lower * (a * total / a0) ** (a0 / total)
         rules += [sum(a for a, _ in column) / mono <= 1, psi.get(j, 1.0) / lower <= 1]
@@ -115,11 +107,14 @@ def posynomials(p: Problem, at: Layout, z: Point, delta: float) -> float:
 
 def test_columns_move_by_a_small_step() -> None:
     """Eq. 13's two bounds keep KL(old || new) of a column to ln((1 + eps_C) / (1 - eps_C)), and strong costs use it all."""
-    N, most = 8, math.log((1 + EPS_C) / (1 - EPS_C))
+    N, most = 8, math.log((1 + geometric.EPS_C) / (1 - geometric.EPS_C))
     pinned = np.arange(N) >= 4
     p = Problem(np.ones(N), np.tile(10.0 ** np.arange(N), (N, 1)).T, np.zeros((N, N)), Phi(1, 1, 0), pinned)
-    first = around(p, np.where(pinned, 1.0, 0.0), np.ones((N, N)))
-    made = [first, *(step.point for step, _ in zip(steps(p, layout(p), first, continuation=False), range(4), strict=False))]
+    first = geometric.around(p, np.where(pinned, 1.0, 0.0), np.ones((N, N)))
+    made = [
+        first,
+        *(step.point for step, _ in zip(steps(p, geometric.layout(p), first, continuation=False), range(4), strict=False)),
+    ]
     moves = [kl(a.alpha[:4, 5], b.alpha[:4, 5]) for a, b in pairwise(made)]
     assert max(moves) <= most * (1 + 1e-4)
     assert max(moves) > 0.99 * most
@@ -131,22 +126,22 @@ def test_weights_are_powers_of_the_bounds() -> None:
     pinned = np.arange(N) >= 3
     T = 1 + 0.01 * np.random.default_rng(0).random((N, N))
     p = Problem(np.ones(N), T, np.zeros((N, N)), Phi(1, 1, 0), pinned)
-    at, point = layout(p), around(p, np.where(pinned, 1.0, 0.0), np.ones((N, N)))
+    at, point = geometric.layout(p), geometric.around(p, np.where(pinned, 1.0, 0.0), np.ones((N, N)))
     for _ in range(n):
-        found = solved(with_psi_fixed(program(p, at, point, 1e-3), at))
+        found = solved(with_psi_fixed(geometric.program(p, at, point, 1e-3), at))
         assert found is not None
-        point = moved(at, point, found[0])
+        point = geometric.moved(at, point, found[0])
     made, law = point.alpha[:3, 3:], T[:3, 3:] ** -float(n)
     np.testing.assert_allclose(made / made.sum(0), law / law.sum(0), atol=1e-4)
 
 
-def with_psi_fixed(of: Program, at: Layout) -> Program:
+def with_psi_fixed(of: geometric.Program, at: geometric.Layout) -> geometric.Program:
     """The program with steps of u kept at zero."""
     u = eye_array(at.n, at.unknowns)
     return replace(of, A=vstack([of.A, u, -u]).tocsr(), b=np.concatenate([of.b, np.zeros(2 * at.n)]))
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=at_night)])
 def test_it_descends_to_a_plan_that_is_not_below_the_optimum(seed: int) -> None:
     """The hard scale: orderly, monotone once delta_link is tight, and above the exact optimum before and after polishing."""
     p = drawn(10, seed, HARD)
@@ -165,7 +160,7 @@ def test_on_the_theorys_scale_it_finds_the_optimum() -> None:
     assert polished(p, sca(p)).objective == pytest.approx(exact(p).objective, rel=1e-9)
 
 
-@pytest.mark.parametrize("percent", [10.0, 100.0])
+@pytest.mark.parametrize("percent", [10.0, pytest.param(100.0, marks=at_night)])
 def test_equal_divergences(percent: float) -> None:
     """All labelled devices are sources, in equal parts; the optimum's single links have the same T."""
     p = divergences(np.full((10, 10), percent))
@@ -187,16 +182,15 @@ def test_one_device_that_is_near_to_all(continuation: bool) -> None:
     assert exact(divergences(T)).psi.tolist() == [0] + [1] * 9
 
 
+@at_night
 def test_a_device_with_a_huge_error_becomes_a_target() -> None:
-    """As in the optimum (test_links)."""
     assert sca(regime([0.04, 0.27, 80, 0.09, 0.45], 2.0, THEORY)).psi.tolist() == [0, 0, 1, 0, 0] + [1] * 5
 
 
 def test_equal_input_is_equal_bytes() -> None:
-    """All of a plan, twice, from a start of one's own."""
     p = any_costs(5, 3, 4, HARD)
     best = exact(p)
-    first = around(p, best.psi.astype(float), best.alpha)
+    first = geometric.around(p, best.psi.astype(float), best.alpha)
     a, b = (sca(p, first, iterations=6, continuation=False) for _ in range(2))
     assert (a.alpha.tobytes(), a.psi.tobytes(), a.objectives) == (b.alpha.tobytes(), b.psi.tobytes(), b.objectives)
     assert a.objectives[0] >= a.objectives[-1] and a.iterations <= 6
@@ -216,9 +210,11 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("name", EDGES)
+QUICK = ("one labelled", "all labelled", "nothing", "out of reach", "huge")
+
+
+@pytest.mark.parametrize("name", [x if x in QUICK else pytest.param(x, marks=at_night) for x in EDGES])
 def test_edges(name: str) -> None:
-    """What may be asked is answered with a plan."""
     p = EDGES[name]
     plan = sca(p, iterations=20)
     assert orderly(p, plan) and plan.status != "failed"
@@ -226,15 +222,13 @@ def test_edges(name: str) -> None:
 
 
 def test_a_program_without_solution_has_none() -> None:
-    """Rather than what some solver ended with."""
     p = problem()
-    of = program(p, layout(p), start(p), 0.3)
+    of = geometric.program(p, geometric.layout(p), geometric.start(p), 0.3)
     assert solved(replace(of, b=of.b - 50)) is None
 
 
 @pytest.mark.parametrize("iterations", [0, 1])
 def test_few_iterations_are_a_plan(iterations: int) -> None:
-    """Also none: the start is rounded."""
     p = any_costs(5, 3, 4, HARD)
     plan = sca(p, iterations=iterations)
     assert orderly(p, plan) and (plan.iterations, plan.status) == (iterations, "iterations")
@@ -250,18 +244,18 @@ def test_a_time_limit_leaves_a_plan() -> None:
 def test_a_wrong_solution_is_not_taken() -> None:
     """What misses a constraint by much counts as none, also where it is not finite."""
     p = problem()
-    of = program(p, layout(p), start(p), 0.3)
+    of = geometric.program(p, geometric.layout(p), geometric.start(p), 0.3)
     assert violation(of, np.full(of.A.shape[1], math.nan)) == math.inf
     assert violation(of, np.full(of.A.shape[1], 5.0)) > 1
-    assert isinstance(of, Program)
+    assert isinstance(of, geometric.Program)
 
 
 def test_the_limit_on_what_targets_send_tightens() -> None:
     """From 0.3 by 0.6 a step, to its last value at step fifteen; with many devices it begins lower."""
-    made = [delta_link(m, 5) for m in range(17)]
-    assert delta_link(0, 50) == pytest.approx(0.06) and delta_link(0, 1) == 0.3
+    made = [geometric.delta_link(m, 5) for m in range(17)]
+    assert geometric.delta_link(0, 50) == pytest.approx(0.06) and geometric.delta_link(0, 1) == 0.3
     assert made[:2] == [0.3, 0.18] and made[15] == made[16] == 1e-3 == min(made)
-    assert entropy(np.array([0.5])) == pytest.approx(math.log(2))
+    assert geometric.entropy(np.array([0.5])) == pytest.approx(math.log(2))
 
 
 def test_modelling_is_loaded_by_who_solves() -> None:
@@ -273,9 +267,8 @@ def test_modelling_is_loaded_by_who_solves() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.nightly(job="numbers")
+@at_night
 def test_larger_problems_descend() -> None:
-    """Forty devices, of which half have labels."""
     p = drawn(40, 0, HARD)
     plan = sca(p)
     assert orderly(p, plan) and descends(plan) and plan.status != "failed"

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.labels.softmax import project
 
 vectors = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12)
 
 
-@settings(max_examples=examples(100))
-@given(vectors)
+@for_all(100, vectors)
 def test_the_result_is_on_the_simplex(v: list[float]) -> None:
-    """No entry is negative, and the sum is one."""
     p = project(torch.tensor(v, dtype=torch.float64))
     assert float(p.min()) >= 0
     assert float(p.sum()) == pytest.approx(1, abs=1e-12)
 
 
-@settings(max_examples=examples(100))
-@given(vectors, st.integers(0, 1000))
+@for_all(100, vectors, st.integers(0, 1000))
 def test_no_other_point_is_nearer(v: list[float], seed: int) -> None:
     """The variational inequality of a projection: (v - p) (q - p) <= 0 for every q of the simplex."""
     v_ = torch.tensor(v, dtype=torch.float64)
@@ -34,10 +30,8 @@ def test_no_other_point_is_nearer(v: list[float], seed: int) -> None:
     assert float(((v_ - p) * (corners - p)).sum(-1).max()) <= 1e-9
 
 
-@settings(max_examples=examples(50))
-@given(st.integers(1, 9), st.integers(0, 1000))
+@for_all(50, st.integers(1, 9), st.integers(0, 1000))
 def test_points_of_the_simplex_stay(K: int, seed: int) -> None:
-    """Projecting twice is projecting once."""
     p = normal(K, seed=seed).softmax(0)
     torch.testing.assert_close(project(p), p, rtol=0, atol=1e-15)
 
@@ -45,16 +39,11 @@ def test_points_of_the_simplex_stay(K: int, seed: int) -> None:
 @pytest.mark.parametrize(
     ("v", "expected"),
     [
-        ([0.2, 0.3, 0.5], [0.2, 0.3, 0.5]),
-        ([1.0, 1.0, 1.0, 1.0], [0.25, 0.25, 0.25, 0.25]),
-        ([2.0, 0.0, 0.0], [1.0, 0.0, 0.0]),
-        ([0.6, 0.6, -5.0], [0.5, 0.5, 0.0]),
-        ([0.9, 0.3], [0.8, 0.2]),
-        ([-7.0], [1.0]),
+        *(([0.2, 0.3, 0.5], [0.2, 0.3, 0.5]), ([1.0, 1.0, 1.0, 1.0], [0.25, 0.25, 0.25, 0.25])),
+        *(([2.0, 0.0, 0.0], [1.0, 0.0, 0.0]), ([0.6, 0.6, -5.0], [0.5, 0.5, 0.0]), ([0.9, 0.3], [0.8, 0.2]), ([-7.0], [1.0])),
     ],
 )
 def test_known_projections(v: list[float], expected: list[float]) -> None:
-    """Worked by hand."""
     torch.testing.assert_close(project(torch.tensor(v, dtype=torch.float64)).tolist(), expected, rtol=0, atol=1e-15)
 
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import client, normal, one_hot
+from tests.numerics.examples import for_all
 from tideline.numerics.labels.softmax import fit, probabilities
 
 
 def scaled(z: Tensor) -> Tensor:
-    """Centred, of unit mean square."""
     z = z - z.mean(0)
     return z / z.square().mean().sqrt()
 
@@ -39,8 +37,7 @@ def test_soft_labels_are_copies_with_weights() -> None:
     torch.testing.assert_close(probabilities(fit(z, soft, l2=1e-2), z), probabilities(hard, z), rtol=0, atol=1e-6)
 
 
-@settings(max_examples=examples(10))
-@given(st.sampled_from([1e-4, 1.0, 1e4]), st.floats(-100, 100), st.integers(0, 100))
+@for_all(10, st.sampled_from([1e-4, 1.0, 1e4]), st.floats(-100, 100), st.integers(0, 100))
 def test_units_and_origin_do_not_matter(unit: float, offset: float, seed: int) -> None:
     """Features in another unit and from another origin give the same probabilities."""
     z, y = client(40, 3, 3, seed)
@@ -79,14 +76,12 @@ def test_it_classifies_what_can_be_told_apart() -> None:
 
 
 def test_points_that_are_all_alike() -> None:
-    """Nothing to tell apart: the labels' mean everywhere."""
     y = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     linear = fit(torch.full((4, 2), 7.0), y)
     torch.testing.assert_close(probabilities(linear, torch.full((1, 2), 7.0)), torch.tensor([[0.75, 0.25]]), rtol=0, atol=1e-5)
 
 
 def test_bad_features_are_refused() -> None:
-    """None, or not finite."""
     for z in (torch.zeros(0, 2), torch.full((1, 2), float("nan"))):
         with pytest.raises(ValueError, match="at least one point"):
             fit(z, torch.ones(len(z), 1))

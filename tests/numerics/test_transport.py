@@ -10,12 +10,11 @@ import numpy as np
 import ot
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import normal
+from tests.numerics.examples import for_all
 from tideline.numerics.transport import optimal_transport
 from tideline.numerics.transport.optimal_transport import carried, ground_cost, labelled, plan, squared_distances, transport_cost
 
@@ -24,12 +23,10 @@ seeds = st.integers(0, 10_000)
 
 
 def distance(cost: Tensor, entropy: float = 0.0) -> float:
-    """The cost of the cheapest plan."""
     return float(transport_cost(cost, plan(cost, entropy)))
 
 
-@settings(max_examples=examples(60))
-@given(sizes, sizes, st.integers(1, 5), seeds, st.floats(-1e3, 1e3))
+@for_all(60, sizes, sizes, st.integers(1, 5), seeds, st.floats(-1e3, 1e3))
 def test_squared_distances_are_those_of_differences(n: int, m: int, d: int, seed: int, offset: float) -> None:
     """Against the formula written out; far from the origin too; never negative."""
     a, b = normal(n, d, seed=seed) + offset, normal(m, d, seed=seed + 1) + offset
@@ -46,7 +43,6 @@ def test_an_offset_costs_no_digits() -> None:
 
 
 def test_distances_of_batches() -> None:
-    """A batch on either side, or on both."""
     a, b = normal(3, 4, 2, seed=0), normal(5, 2, seed=1)
     got = squared_distances(a, b)
     assert got.shape == (3, 4, 5)
@@ -67,7 +63,6 @@ def test_the_labelled_cost() -> None:
 
 
 def test_beta_is_a_constant_for_the_gradient() -> None:
-    """Differentiating the cost leaves the weight of the labels out."""
     z_p, z_q = normal(3, 2, seed=0).requires_grad_(), normal(3, 2, seed=1)
     y_p, y_q = torch.eye(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64).roll(1, 0)
     (free,) = torch.autograd.grad(ground_cost(z_p, z_q, y_p, y_q).sum(), z_p)
@@ -75,10 +70,8 @@ def test_beta_is_a_constant_for_the_gradient() -> None:
     torch.testing.assert_close(free, plain)
 
 
-@settings(max_examples=examples(60))
-@given(sizes, sizes, seeds)
+@for_all(60, sizes, sizes, seeds)
 def test_the_exact_cost_is_pots(n: int, m: int, seed: int) -> None:
-    """On the same cost, with marginals kept."""
     cost = normal(n, m, seed=seed).abs()
     gamma = plan(cost)
     uniform = np.full(n, 1 / n), np.full(m, 1 / m)
@@ -88,8 +81,7 @@ def test_the_exact_cost_is_pots(n: int, m: int, seed: int) -> None:
     assert float(gamma.min()) >= 0
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(1, 6), seeds)
+@for_all(40, st.integers(1, 6), seeds)
 def test_no_assignment_is_cheaper(n: int, seed: int) -> None:
     """Between as many points the cheapest plan costs what the best of all permutations costs (Birkhoff)."""
     cost = normal(n, n, seed=seed)
@@ -97,8 +89,7 @@ def test_no_assignment_is_cheaper(n: int, seed: int) -> None:
     assert distance(cost) == pytest.approx(best, abs=1e-12)
 
 
-@settings(max_examples=examples(40))
-@given(sizes, sizes, st.integers(1, 4), seeds)
+@for_all(40, sizes, sizes, st.integers(1, 4), seeds)
 def test_it_is_symmetric_and_zero_on_equal_measures(n: int, m: int, d: int, seed: int) -> None:
     """Both ways the same; nothing between a cloud and the same cloud in another order, or with every point doubled."""
     a, b = normal(n, d, seed=seed), normal(m, d, seed=seed + 1)
@@ -107,8 +98,7 @@ def test_it_is_symmetric_and_zero_on_equal_measures(n: int, m: int, d: int, seed
     assert distance(squared_distances(a, a.repeat(2, 1))) <= 1e-12
 
 
-@settings(max_examples=examples(30))
-@given(sizes, st.integers(0, 1000))
+@for_all(30, sizes, st.integers(0, 1000))
 def test_on_a_line_sorted_points_meet(n: int, seed: int) -> None:
     """In one dimension the cost is the mean squared difference of the sorted points."""
     a, b = normal(n, 1, seed=seed), normal(n, 1, seed=seed + 1)
@@ -125,7 +115,6 @@ def test_the_unit_of_the_cost_changes_no_plan(unit: float) -> None:
 
 
 def test_known_plans() -> None:
-    """Worked by hand: unequal numbers of points split a mass."""
     cost = torch.tensor([[0.0, 1.0, 4.0], [4.0, 1.0, 0.0]], dtype=torch.float64)
     expected = torch.tensor([[1 / 3, 1 / 6, 0], [0, 1 / 6, 1 / 3]], dtype=torch.float64)
     torch.testing.assert_close(plan(cost), expected, rtol=0, atol=1e-15)
@@ -162,15 +151,13 @@ def test_threads_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_costs_gradient_is_the_plan() -> None:
-    """The envelope theorem: the plan is a constant."""
     cost = normal(4, 4, seed=0).requires_grad_()
     gamma = plan(cost)
     (gradient,) = torch.autograd.grad(transport_cost(cost, gamma), cost)
     assert torch.equal(gradient, gamma)
 
 
-@settings(max_examples=examples(20))
-@given(st.integers(2, 8), st.integers(2, 8), seeds)
+@for_all(20, st.integers(2, 8), st.integers(2, 8), seeds)
 def test_sinkhorns_plan_keeps_its_marginals_and_is_near(n: int, m: int, seed: int) -> None:
     """Marginals within 1e-6, and a cost between the exact one and that plus the entropy's share."""
     cost, entropy = squared_distances(normal(n, 3, seed=seed), normal(m, 3, seed=seed + 1)), 0.5
@@ -193,14 +180,12 @@ def test_sinkhorn_is_pots() -> None:
 
 
 def test_sinkhorn_without_a_cost() -> None:
-    """All plans cost nothing: the product of the marginals."""
     torch.testing.assert_close(plan(torch.zeros(2, 4), 0.1), torch.full((2, 4), 1 / 8))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("entropy", [0.0, 0.1])
 def test_costs_that_are_not_finite_are_refused(bad: float, entropy: float) -> None:
-    """One entry is enough."""
     cost = torch.ones(3, 3)
     cost[1, 2] = bad
     with pytest.raises(ValueError, match="not finite"):
@@ -208,15 +193,12 @@ def test_costs_that_are_not_finite_are_refused(bad: float, entropy: float) -> No
 
 
 def test_a_negative_entropy_is_refused() -> None:
-    """There is no such regularisation."""
     with pytest.raises(ValueError, match="entropy is -1"):
         plan(torch.ones(2, 2), -1.0)
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(1, 40), st.integers(1, 40), seeds, st.booleans())
+@for_all(30, st.integers(1, 40), st.integers(1, 40), seeds, st.booleans())
 def test_carrying_is_the_matrix_product(n: int, m: int, seed: int, sparse: bool) -> None:
-    """Whether zeros are visited or not."""
     gamma = plan(normal(n, m, seed=seed)) if sparse else normal(n, m, seed=seed)
     x = normal(m, 3, seed=seed + 1)
     torch.testing.assert_close(carried(gamma, x), gamma @ x, rtol=0, atol=1e-12)

@@ -211,14 +211,9 @@ class Handler(BaseHTTPRequestHandler):
         device = secrets.token_hex(8)
         self.provider.devices[device] = list(self.provider.refusals)
         page = f"{self.provider.issuer}/activate"
-        known = {
-            "device_code": device,
-            "user_code": "WDJB-MJHT",
-            "verification_uri": page,
-            "expires_in": 600,
-            "interval": self.provider.interval,
-        }
-        self.send(known | {"verification_uri_complete": f"{page}?user_code=WDJB-MJHT"})
+        known = {"device_code": device, "user_code": "WDJB-MJHT", "verification_uri": page, "expires_in": 600}
+        known |= {"interval": self.provider.interval, "verification_uri_complete": f"{page}?user_code=WDJB-MJHT"}
+        self.send(known)
 
     def of_device(self, form: Mapping[str, str]) -> None:
         """What it is refused with first, then a token."""

@@ -24,7 +24,7 @@ def dripping(handler: Handler, begin: bytes) -> None:
 
 def silent(handler: Handler) -> None:
     """Nothing."""
-    OVER.wait(5.0)
+    OVER.wait(60.0)
 
 
 def slow_head(handler: Handler) -> None:

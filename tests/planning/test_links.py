@@ -18,7 +18,6 @@ from tideline.planning.request import read_links
 
 
 def refused(given: dict[str, Any]) -> ConfigRefused:
-    """The refusal of a question."""
     with pytest.raises(ConfigRefused) as caught:
         plan_links(given)
     return caught.value
@@ -88,7 +87,6 @@ def test_weights_of_power() -> None:
 
 
 def test_the_approximation_is_measured_by_the_optimum() -> None:
-    """Its own iterations, and a bound below which no plan is."""
     best, made = plan_links(MEASURED), plan_links(MEASURED | {"solver": "sca", "seconds": 120.0})
     assert made["status"] in ("converged", "iterations") and made["iterations"] == len(made["objectives"]) > 10
     assert made["bound"] == pytest.approx(best["objective"]) and made["objective"] >= made["bound"] and made["gap"] >= 0
@@ -105,7 +103,6 @@ def test_a_sweep_over_the_weight_of_energy() -> None:
 
 
 def test_an_uneven_d_is_told() -> None:
-    """Both directions' mean is taken."""
     made, even = plan_links(entry("d", 0, 3, 0.4)), plan_links(entry("d", 0, 3, 0.3, entry("d", 3, 0, 0.3)))
     assert made["flags"] == ["uneven"] and made["objective"] == even["objective"]
 
@@ -129,7 +126,6 @@ def test_an_uneven_d_is_told() -> None:
     ],
 )
 def test_what_no_link_can_be_made_of(given: dict[str, Any], path: str, names: list[str]) -> None:
-    """Refused by place and name; no index stands in the words."""
     error = refused(given)
     assert error.context["path"] == path and error.context["devices"] == names
     assert names[0] in error.what or path in ("pins", "devices")
@@ -145,13 +141,11 @@ def test_when_the_time_is_up() -> None:
 
 
 def test_a_plan_is_plain_and_the_same_again() -> None:
-    """JSON, without NaN, and nothing of the clock in it."""
     first, again = (json.dumps(plan_links(changed(MEASURED, sweep=[0.0, 10.0])), allow_nan=False) for _ in range(2))
     assert first == again
 
 
 def test_a_hundred_devices() -> None:
-    """With the full size of numbers, well within its time."""
     N, rng = 100, np.random.default_rng(3)
     d = rng.uniform(0, 2, (N, N))
     devices = [{"name": f"d{i}", "error": 0.5, "count": 1000, "labelled": 800 * (i < 50)} for i in range(N)]

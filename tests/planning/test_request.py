@@ -13,7 +13,6 @@ from tideline.planning.request import MOST, MOST_SWEPT, read_links
 
 
 def refused(given: Any) -> ConfigRefused:
-    """The refusal of a question."""
     with pytest.raises(ConfigRefused) as caught:
         read_links(given)
     assert caught.value.todo
@@ -28,7 +27,6 @@ def test_a_good_question_is_read(given: dict[str, Any]) -> None:
 
 
 def test_who_is_pinned() -> None:
-    """Those without labels, and those that are named."""
     assert read_links(changed(MEASURED, pins=["bert"])).pinned == (False, True, True, True)
     assert read_links(BOUNDS).pinned == (False, False, True)
     assert read_links(device(1, BOUNDS, labelled=0)).pinned == (False, True, True)
@@ -56,7 +54,6 @@ def test_who_is_pinned() -> None:
     ],
 )
 def test_a_mistake_has_its_place_and_a_name(given: dict[str, Any], path: str, said: str) -> None:
-    """Of a device, or of a pair: also as data."""
     error = refused(given)
     assert error.context["path"] == path and said in error.what
     assert error.context["devices"]
@@ -91,7 +88,6 @@ def test_a_mistake_has_its_place_and_a_name(given: dict[str, Any], path: str, sa
     ],
 )
 def test_what_is_no_question(given: Any, path: str) -> None:
-    """Refused with the place."""
     assert refused(given).context["path"] == path
 
 

@@ -3,6 +3,7 @@
 make planted                                              every fault, tier after tier until one notices it
 make planted ARGS="lease-is-not-fenced --jobs 4"          some of them
 make planted ARGS="--to expected"                         the expected places alone: some minutes in all
+make planted ARGS="--every 2 --first 1"                   one in two of them, from the second on
 
 The tiers: the tests where one expects to see it (faults.toml), the quick suite, two seeds of the chaos, some failpoints. First of
 all the expected places are run in a copy without any fault: where they fail there, nothing can be said of faults. The table is
@@ -27,6 +28,8 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="FAULT", help="faults by name; all of them without")
     parser.add_argument("--to", choices=TIERS, default=TIERS[-1], help="the last tier that is tried")
+    parser.add_argument("--every", type=int, default=1, help="one in so many of the faults")
+    parser.add_argument("--first", type=int, default=0, help="with --every: the first of them, from 0")
     parser.add_argument("--jobs", type=int, default=2, help="processes of the quick suite")
     return parser.parse_args(words)
 
@@ -58,7 +61,7 @@ def main() -> int:
     """All of it."""
     asked = arguments()
     try:
-        faults = chosen(asked.names)
+        faults = chosen(asked.names)[asked.first :: asked.every]
         if broken := sound(faults, asked.jobs):
             print(f"{broken} fails although nothing is planted: mend that first")
             return 2

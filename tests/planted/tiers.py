@@ -19,7 +19,7 @@ LONGEST_SECONDS = 3600.0  # of one tier: what hangs is noticed, too
 # In a copy with a fault in it no other fault can be planted, so the tests of this folder are left out.
 PYTEST = ("-m", "pytest", "-x", "--tb=short", "-rfE", "--color=no", "--ignore=tests/planted")
 CHAOS = ("-m", "tests.acceptance.chaos", "--seeds", "2", "--first", "30")
-FAILPOINTS = ("-m", "tests.acceptance.failpoints", "--every", "3")
+FAILPOINTS = ("-m", "tests.acceptance.failpoints", "--every", "9")
 
 
 class NotRun(Exception):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, create_engine
 
 from tests.postgres import needed, own_schema, run
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
+from tideline_server.parts.s3 import RETRY
 from tideline_server.store import SqlJournal
+from tideline_server.store.database.address import read_address
 from tideline_server.store.schema import metadata
 
 # In an order that references allow; quicker than TRUNCATE, as the tables are small. The audit log goes back to its first entry,
@@ -26,6 +30,14 @@ EMPTY = (
     "UPDATE audit_tip SET (seq, hash) = (SELECT seq, hash FROM audit)",
     *(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables) if table.name not in KEPT),
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_retries() -> Iterator[None]:
+    """Ask a bucket that fails again at once: the product waits for a tenth of a second first, and then for longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(RETRY, "backoff", {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2)})  # type: ignore[typeddict-item]
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +62,38 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("migrated") / "journal.db"
     SqlJournal(made).close()
     return made
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty_where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'journal.db'}"
+        return
+    with own_schema() as url:
+        yield url
+
+
+@pytest.fixture
+def where(empty_where: str) -> str:
+    """The URL of a database; a module whose tests need a filled one says so."""
+    return empty_where
+
+
+@pytest.fixture
+def engine(where: str) -> Iterator[Engine]:
+    """The database behind the store's back."""
+    database = create_engine(read_address(where))
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def migrated_where(empty_where: str, migrated: Path) -> str:
+    """The URL of a database that the migrations have filled, or will once it is opened."""
+    if empty_where.startswith("sqlite"):
+        shutil.copy(migrated, empty_where.removeprefix("sqlite:///"))
+    return empty_where
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from journal_names import ANN, RUN, TEAM
+
 from tideline.archive.digests import digest_of
 from tideline.core.asked.sampling import Draw, Sampling
 from tideline.core.asked.world import World
@@ -18,11 +20,6 @@ from tideline.engine.model.accounts import Client, Invite
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status
 from tideline.engine.ports.journal import Advance, Journal
-
-RUN = RunId("run-a")
-OTHER = RunId("run-b")
-ANN, BOB, CYD = ClientId("ann"), ClientId("bob"), ClientId("cyd")
-TEAM = (ANN, BOB, CYD)
 
 
 def digest(name: object) -> Digest:

@@ -7,7 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from journal_values import ANN, RUN, advance, began, files, run_row
+from journal_names import ANN, RUN
+from journal_values import advance, began, files, run_row
 
 from tideline.engine.model.runs import JOIN
 from tideline_server.store import SqlJournal

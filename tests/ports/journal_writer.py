@@ -6,8 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from journal_values import ANN, RUN, advance, answer, began, files, push
+from journal_names import ANN, RUN
+from journal_values import advance, answer, began, files, push
 
+from tests.engine.present import present
 from tideline.core.run import OrderId
 from tideline_server.store import SqlJournal
 
@@ -18,8 +20,7 @@ def main(where: Path | str) -> None:
     journal = SqlJournal(where)
     if journal.run(RUN) is None:
         began(journal)
-    run = journal.run(RUN)
-    assert run is not None
+    run = present(journal.run(RUN))
     for cursor in range(run.cursor, 10**6):
         push(journal, files(("r", cursor)))
         answer(journal, OrderId(f"{RUN}/{cursor}/{ANN}/1"), files(("r", cursor)))

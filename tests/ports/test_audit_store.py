@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import pytest
-from journal_values import ANN, TEAM, answer, began, client, first, invite, together
+from journal_names import ANN, TEAM
+from journal_values import answer, began, client, first, invite, together
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from tests.postgres import own_schema
 from tideline.core.errors import ChainBroken
 from tideline.engine.audit.log import AuditEvent, Tip, follow
 from tideline_server.store import SqlJournal
-from tideline_server.store.database.address import read_address
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'journal.db'}"
-        return
-    with own_schema() as url:
-        yield url
 
 
 @pytest.fixture
-def engine(where: str) -> Iterator[Engine]:
-    """The database behind the store's back."""
-    made = create_engine(read_address(where))
-    yield made
-    made.dispose()
+def where(migrated_where: str) -> str:
+    """The URL of an empty store."""
+    return migrated_where
 
 
 FORGED = "INTO audit VALUES (1, 'log_begun', 1.0, 'mallory', '', '', '{}', 'hash')"
@@ -169,7 +155,7 @@ WAYS = [("sqlite", *each) for each in (BOTH | LITE).items()] + [("postgres", *ea
 
 
 @pytest.mark.parametrize(
-    ("where", "change"), [way[::2] for way in WAYS], ids=[" ".join(way[:2]) for way in WAYS], indirect=["where"]
+    ("empty_where", "change"), [way[::2] for way in WAYS], ids=[" ".join(way[:2]) for way in WAYS], indirect=["empty_where"]
 )
 def test_an_entry_that_cannot_be_read_is_named(where: str, engine: Engine, change: str) -> None:
     """Its number is told, and the others are listed as they were."""

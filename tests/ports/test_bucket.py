@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -49,8 +55,7 @@ def test_a_part_is_an_object_named_by_its_digest(s3: Server, bucket: str, parts:
     assert objects(s3, bucket) == {object_of(content): len(content)}
     assert s3.send("GET", f"{bucket_of(bucket)}/{object_of(content)}") == content
     parts.drop(name(content))
-    assert objects(s3, bucket) == {}
-    assert parts.put([content[:100], memoryview(content)[100:]]) == name(content)
+    assert objects(s3, bucket) == {} and parts.put([content[:100], memoryview(content)[100:]]) == name(content)
     assert s3.send("GET", f"{bucket_of(bucket)}/{object_of(content)}") == content
     assert s3.unfinished(bucket_of(bucket)) == 0
 
@@ -76,14 +81,11 @@ def test_what_is_there_is_not_written_again(
 def test_two_coordinators_share_their_parts(parts: BucketParts, other: BucketParts) -> None:
     """What one keeps the other has; what one drops the other has no longer, and what it has mapped it can read on."""
     digest = parts.put([SMALL])
-    assert other.has(digest)
-    assert list(other.digests()) == [digest]
+    assert other.has(digest) and list(other.digests()) == [digest]
     assert (other.size(digest), bytes(other.view(digest))) == (len(SMALL), SMALL)
     view = other.view(digest)
     parts.drop(digest)
-    assert not other.has(digest)
-    assert list(other.digests()) == []
-    assert bytes(view) == SMALL
+    assert not other.has(digest) and list(other.digests()) == [] and bytes(view) == SMALL
     other.drop(digest)  # which is no error, though there is no such object
     with pytest.raises(PartMissing):
         other.view(digest)
@@ -130,14 +132,11 @@ def test_a_store_that_goes_in_mid_upload_and_comes_back(
     again = parts.upload(name(content), len(content), "-run-ann")
     assert again.offset == len(content)
     again.finish()
-    assert again.commit() == name(content)
-    assert objects(s3, bucket) == {object_of(content): len(content)}
+    assert again.commit() == name(content) and objects(s3, bucket) == {object_of(content): len(content)}
     assert under_way(parts) == []
 
 
-@pytest.mark.parametrize(
-    "at", [r"POST .*\?uploads", "PUT .*partNumber=1", "PUT .*partNumber=2", "PUT .*partNumber", "POST .*uploadId", "HEAD"]
-)
+@pytest.mark.parametrize("at", [r"POST .*\?uploads", "PUT .*partNumber=2", "PUT .*partNumber", "POST .*uploadId", "HEAD"])
 def test_a_store_that_fails_while_a_large_part_is_sent(s3: Server, bucket: str, parts: BucketParts, at: str) -> None:
     """Wherever it fails: no object, nothing half done that costs money, and the next try succeeds."""
     s3.instead = lambda asked: "500 Internal Server Error" if re.match(at, asked) else None
@@ -148,10 +147,8 @@ def test_a_store_that_fails_while_a_large_part_is_sent(s3: Server, bucket: str, 
     with pytest.raises(Unreachable):
         parts.put([LARGER])
     s3.instead = lambda asked: None
-    assert objects(s3, bucket) == {}
-    assert s3.unfinished(bucket_of(bucket)) == 0
-    assert upload.commit() == name(LARGER)
-    assert objects(s3, bucket) == {object_of(LARGER): len(LARGER)}
+    assert objects(s3, bucket) == {} and s3.unfinished(bucket_of(bucket)) == 0
+    assert upload.commit() == name(LARGER) and objects(s3, bucket) == {object_of(LARGER): len(LARGER)}
 
 
 @pytest.mark.nightly(job="services")
@@ -186,8 +183,7 @@ def test_credentials_that_expire(s3: Server, parts: BucketParts) -> None:
             parts.has(digest)
     finally:
         s3.admits(EVERYBODY)
-    assert SECRET not in str(told.value)
-    assert parts.has(digest)
+    assert SECRET not in str(told.value) and parts.has(digest)
 
 
 # Damage
@@ -257,8 +253,7 @@ def test_a_part_that_is_dropped_between_finish_and_commit(
     upload.write(BIG)
     upload.finish()
     other.drop(name(BIG))
-    assert upload.commit() == name(BIG)
-    assert objects(s3, bucket) == {object_of(BIG): len(BIG)}
+    assert upload.commit() == name(BIG) and objects(s3, bucket) == {object_of(BIG): len(BIG)}
 
 
 @SIZES
@@ -275,3 +270,153 @@ def test_a_sender_that_begins_again_ends_what_it_had_under_way(parts: BucketPart
     assert second.commit() == name(content)
     first.close()
     assert bytes(parts.view(name(content))) == content
+
+
+# The cache beside a bucket: it may lose everything, stays below its size, and no part is held in memory.
+
+
+def test_the_cache_is_bounded(s3: Server, bucket: str, tmp_path: Path) -> None:
+    """The parts that were not looked at for longest go, from the cache alone; those that were stay; all can be read."""
+    size = 100_000
+    parts = opened(bucket, tmp_path / "home", cache=5.5 * size / 1e9)
+    contents = [bytes([i]) * size for i in range(12)]
+    digests = []
+    s3.asked.clear()
+    for i, content in enumerate(contents):
+        digests.append(parts.put([content]))
+        os.utime(parts.cache.path(digests[-1]), (i, i))  # tests do not wait for the clock
+        parts.view(digests[0])
+        assert sum(parts.cache.size(Digest(d)) for d in cached(parts)) <= 5.5 * size
+    assert not [asked for asked in s3.asked if asked.startswith("GET")], "the first one was looked at all the time, and stayed"
+    assert digests[1] not in cached(parts) and [bytes(parts.view(d)) for d in digests] == contents
+    assert set(parts.digests()) == set(digests)
+
+
+def test_a_mapped_part_outlives_its_eviction(bucket: str, tmp_path: Path) -> None:
+    """A cache too small for anything serves all the same; an upload under way is not touched."""
+    parts = opened(bucket, tmp_path / "home", cache=1e-9)
+    upload = parts.upload(name(BIG), len(BIG))
+    upload.write(BIG[:1000])
+    digest = parts.put([SMALL])
+    view = parts.view(digest)
+    parts.put([b"another"])
+    assert cached(parts) == set() and bytes(view) == SMALL and parts.size(digest) == len(SMALL)
+    upload.write(BIG[1000:])
+    assert bytes(parts.view(upload.commit())) == BIG
+
+
+def test_half_written_files_are_swept(parts: BucketParts) -> None:
+    """What a killed process left in the cache goes when the coordinator starts; an upload can go on."""
+    upload = parts.upload(name(SMALL), len(SMALL))
+    upload.write(SMALL[:1000])
+    upload.close()
+    (parts.cache.folder / "tmp" / "6f1c2d3e-0000-4000-8000-000000000000").write_bytes(b"half")
+    parts.begin()
+    assert under_way(parts) == [name(SMALL)]
+
+
+def test_a_part_is_brought_once_for_all_who_wait_for_it(s3: Server, bucket: str, parts: BucketParts) -> None:
+    """Eight agents that ask for one part at once cost one transfer."""
+    digest = parts.put([SMALL])
+    parts.cache.drop(digest)
+    s3.asked.clear()
+    together = threading.Barrier(8)
+
+    def ask(_: int) -> bytes:
+        together.wait()
+        return bytes(parts.view(digest))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(ask, range(8))) == {SMALL}
+    assert len([asked for asked in s3.asked if asked.startswith("GET")]) == 1
+
+
+def test_two_processes_use_one_cache(bucket: str, tmp_path: Path) -> None:
+    """The coordinator and its numeric worker: what one has kept the other maps, and brings again if it was let go."""
+    one, two = opened(bucket, tmp_path), opened(bucket, tmp_path)
+    digest = one.put([SMALL])
+    assert cached(two) == {digest}
+    view = two.view(digest)
+    one.cache.shrink(0)
+    assert cached(two) == set() and bytes(view) == bytes(two.view(digest)) == SMALL
+
+
+def test_a_disk_that_is_smaller_than_the_cache(bucket: str, tmp_path: Path) -> None:
+    """It fills up; the cache lets go, the caller is told that there was no room, and finds some when it tries again."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: only root can mount a small disk to fill")
+    folder = tmp_path / "home"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", folder], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"NOT TESTED: no small disk can be mounted here: {made.stderr.strip()}")
+    try:
+        parts, contents = opened(bucket, folder), [bytes([i]) * 600_000 for i in range(3)]
+        digests = [kept_at_last(parts, content) for content in contents]
+        assert bytes(parts.view(digests[2])) == contents[2]
+        with pytest.raises(StorageFull, match="No room for a part in"):
+            parts.view(digests[0])
+        assert bytes(parts.view(digests[0])) == contents[0]
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def kept_at_last(parts: BucketParts, content: bytes) -> Digest:
+    """Put a part, twice if there is no room at first."""
+    try:
+        return parts.put([content])
+    except StorageFull:
+        return parts.put([content])
+
+
+# Memory
+
+HEAVY = """
+import json, os, sys
+from pathlib import Path
+from tideline.archive.digests import digest_of
+from tideline.core.run import Digest
+from tideline_server.parts import open_parts
+block, times = os.urandom(1 << 20), 64
+digest = digest_of([block * times])
+parts = open_parts(sys.argv[1], Path(sys.argv[2]), 1.0)
+parts.begin()
+
+def kilobytes(what):
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what)]
+    return int(line.split()[1])
+
+def grown(call):
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = kilobytes("VmRSS")
+    call()
+    return (kilobytes("VmHWM") - before) / 1024
+
+def up():
+    upload = parts.upload(digest, times << 20)
+    for _ in range(times):
+        upload.write(block)
+    upload.commit()
+
+def down():
+    parts.cache.drop(digest)
+    assert parts.size(digest) == times << 20
+
+def put():
+    parts.drop(digest)
+    assert parts.put([block] * times) == digest
+
+print(json.dumps([grown(up), grown(down), grown(put)]))
+"""
+
+
+@pytest.mark.nightly(job="services")
+@pytest.mark.processes
+def test_a_large_part_needs_little_memory(bucket: str, tmp_path: Path) -> None:
+    """64 MB up, down and up again by another way, in a process that never holds half of it."""
+    if not os.access("/proc/self/clear_refs", os.W_OK):
+        pytest.skip("NOT TESTED: this system does not tell the peak of a process")
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", HEAVY, bucket, tmp_path], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    grown = json.loads(ended.stdout)
+    assert max(grown) < 32, grown

@@ -15,6 +15,7 @@ from tests.s3 import EVERYBODY, NOBODY, SECRET, Server
 from tideline.archive.digests import digest_of
 from tideline.core.errors import ConfigRefused
 from tideline_server.parts import open_parts
+from tideline_server.parts.opening import Address, endpoint_of, read_address
 
 GIGABYTES = 1.0
 CONTENT = b"content"
@@ -24,8 +25,7 @@ def refusal(where: str, home: Path) -> ConfigRefused:
     """The refusal with which a store begins."""
     with pytest.raises(ConfigRefused) as told:
         open_parts(where, home, GIGABYTES).begin()
-    assert SECRET not in f"{told.value} {told.value.context} {told.value.__cause__}"
-    assert told.value.todo
+    assert SECRET not in f"{told.value} {told.value.context} {told.value.__cause__}" and told.value.todo
     return told.value
 
 
@@ -78,8 +78,7 @@ def test_a_store_that_does_not_answer_is_refused(s3: Server, bucket: str, tmp_pa
         error = refusal(bucket, tmp_path)
     finally:
         s3.start()
-    assert error.what == f"There is no answer for {bucket}"
-    assert "AWS_ENDPOINT_URL" in error.todo
+    assert error.what == f"There is no answer for {bucket}" and "AWS_ENDPOINT_URL" in error.todo
 
 
 def test_a_store_without_tls_that_is_said_to_have_it(
@@ -88,8 +87,7 @@ def test_a_store_without_tls_that_is_said_to_have_it(
     """Where the endpoint says https, nothing goes over plain http."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url.replace("http:", "https:"))
     s3.asked.clear()
-    assert refusal(bucket, tmp_path).what == f"There is no answer for {bucket}"
-    assert s3.asked == []
+    assert refusal(bucket, tmp_path).what == f"There is no answer for {bucket}" and s3.asked == []
 
 
 def test_a_variable_with_a_value_that_it_cannot_have(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +118,7 @@ def certified(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
     """A server over TLS, and the certificate of the authority that vouches for it."""
     if shutil.which("openssl") is None:
         pytest.skip("NOT TESTED: there is no openssl to make a certificate with")
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    made = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     leaf = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
     for files, more in ((("ca.key", "ca.pem"), ("-subj", "/CN=ca")), (("a.key", "a.pem"), ("-subj", "/CN=a", *leaf))):
         subprocess.run(
@@ -144,3 +142,77 @@ def test_a_store_over_tls(
     parts = open_parts(bucket, tmp_path, GIGABYTES)
     parts.begin()
     assert parts.has(parts.put([CONTENT]))
+
+
+# Where parts may lie, as people write it: what is no such place is refused in words, without the secrets in it.
+HIDDEN = "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("where", "bucket", "prefix"),
+    [
+        ("s3://tide", "tide", ""),
+        ("s3://tide/", "tide", ""),
+        ("s3://tide.example-1/a/b.c/d_e=f/", "tide.example-1", "a/b.c/d_e=f"),
+    ],
+)
+def test_a_bucket_and_a_prefix(where: str, bucket: str, prefix: str) -> None:
+    """The prefix may be missing, and a slash at the end says nothing."""
+    assert read_address(where) == Address(bucket, prefix) and str(Address(bucket, prefix)) == where.rstrip("/")
+
+
+def test_everything_else_is_a_directory() -> None:
+    """A path, from this folder on or from the root, or from the user's home."""
+    assert read_address("parts") == Path("parts") and read_address("/mnt/parts:1") == Path("/mnt/parts:1")
+    assert read_address("~/parts") == Path.home() / "parts"
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("s3://", "'' cannot name a bucket"),
+        ("s3:///prefix", "'' cannot name a bucket"),
+        ("s3://Upper/prefix", "'Upper' cannot name a bucket"),
+        ("s3://tide:9000/prefix", "'tide:9000' cannot name a bucket"),
+        ("s3://ab", "'ab' cannot name a bucket"),
+        ("s3://tide/a//b", "'a//b' cannot begin the names of objects"),
+        ("s3://tide//a", "'/a' cannot begin the names of objects"),
+        ("s3://tide/a/../b", "'a/../b' cannot begin the names of objects"),
+        ("s3://tide/a?region=x", "'a?region=x' cannot begin the names of objects"),
+        ("s3://tide/a b", "'a b' cannot begin the names of objects"),
+        ("gs://tide/a", "parts cannot be stored there"),
+        ("S3://tide/a", "parts cannot be stored there"),
+        ("https://tide.s3.example/a", "parts cannot be stored there"),
+        (f"s3://key:{HIDDEN}@tide/a", "has an @"),
+        (f"{HIDDEN}://key@tide", "has an @"),
+    ],
+)
+def test_what_is_no_place_is_refused(where: str, words: str) -> None:
+    """With what is wrong, and what to write instead."""
+    with pytest.raises(ConfigRefused) as told:
+        read_address(where)
+    assert words in told.value.what and told.value.todo and told.value.context["path"] == "parts"
+    assert HIDDEN not in str(told.value)
+
+
+def test_the_endpoint_of_the_environment() -> None:
+    """The one for S3 alone wins; with none, the store is Amazon's."""
+    both = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_ENDPOINT_URL_S3": "https://[::1]:9000/s3"}
+    assert endpoint_of(both) == "https://[::1]:9000/s3"
+    assert endpoint_of({"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_ENDPOINT_URL_S3": ""}) == "http://127.0.0.1:9000"
+    assert endpoint_of({}) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("nonsense", "127.0.0.1:9000", "ftp://store", "https://", "http://:9000", "http://store:port", "http://store:0"),
+        *("http://store:70000", "https://store/?a=b", "https://store/#a", "https://st ore", "https://stör", "http://[::1"),
+        f"https://key:{HIDDEN}@store",
+    ],
+)
+def test_an_endpoint_that_is_none_is_refused(url: str) -> None:
+    """The variable is named, and its value is not repeated."""
+    with pytest.raises(ConfigRefused, match="AWS_ENDPOINT_URL is not the URL of a store") as told:
+        endpoint_of({"AWS_ENDPOINT_URL": url})
+    assert HIDDEN not in str(told.value)

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from bucket_values import opened
-from journal_values import ANN, JOIN, OTHER, RUN, advance, began, digest, files, first, push, reply, run_row
+from journal_names import ANN, OTHER, RUN
+from journal_values import JOIN, advance, began, digest, files, first, push, reply, run_row
 from stores import SHARED, laid, place, store
 
 from tests.postgres import needed, renamed, run
@@ -33,7 +34,7 @@ BYTES = b"what both runs send"
 FROZEN = "frozen"  # the name of the connections of a coordinator that stops in the middle
 IDLE = f"application_name = '{FROZEN}' AND state = 'idle in transaction'"
 END = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {IDLE}"
-PATIENCE = 60.0
+PATIENCE = 120.0
 COLLECTOR = Path(__file__).parent / "collector.py"
 
 
@@ -109,8 +110,7 @@ def let_go(journal: Journal, parts: Parts, content: bytes = BYTES) -> Files:
     sent = ((parts.put([content]), len(content)),)
     began(journal)
     began(journal, OTHER)
-    assert journal.advance(advance(JOIN, (), (), OTHER))
-    assert journal.advance(advance(JOIN, sent))
+    assert journal.advance(advance(JOIN, (), (), OTHER)) and journal.advance(advance(JOIN, sent))
     assert journal.advance(advance(0, retain_from=1))
     return sent
 
@@ -161,16 +161,13 @@ def test_a_frozen_collector_takes_nothing_that_is_needed(
 
     frozen = threading.Thread(target=collect)
     frozen.start()
-    assert gate.reached.wait(PATIENCE)
-    assert run(address, END) == [(True,)]
+    assert gate.reached.wait(PATIENCE) and run(address, END) == [(True,)]
     assert two.advance(advance(0, (), sent, OTHER), theirs.has), "once what was frozen has ended"
     assert stopped == "after" or whole(theirs, sent)
     gate.open.set()
     frozen.join(PATIENCE)
-    assert [type(end) for end in ends] == [Killed if dies else Unreachable]
-    assert whole(theirs, sent)
-    assert room(theirs, two).collect() == 0
-    assert whole(theirs, sent)
+    assert [type(end) for end in ends] == [Killed if dies else Unreachable] and whole(theirs, sent)
+    assert room(theirs, two).collect() == 0 and whole(theirs, sent)
     theirs.recover(1e12)
     assert whole(theirs, sent) and laid(theirs) == 0
 
@@ -183,8 +180,7 @@ def test_one_who_needs_the_part_while_it_is_dropped(
     sent, gate = let_go(two, mine), Gate()
     collector = threading.Thread(target=room(Hooked(mine, destroy=gate.pass_by), two).collect)
     collector.start()
-    assert gate.reached.wait(PATIENCE)
-    assert two.advance(advance(0, (), sent, OTHER), theirs.has)
+    assert gate.reached.wait(PATIENCE) and two.advance(advance(0, (), sent, OTHER), theirs.has)
     gate.open.set()
     collector.join(PATIENCE)
     assert whole(theirs, sent)
@@ -216,8 +212,7 @@ def test_a_run_that_names_weights_while_they_are_dropped(
     gate.open.set()
     for each in (starting, collector):
         each.join(PATIENCE)
-    assert [type(end) for end in ends] == [ConfigRefused]
-    assert two.run_ids() == () and not theirs.has(sent[0][0])
+    assert [type(end) for end in ends] == [ConfigRefused] and two.run_ids() == () and not theirs.has(sent[0][0])
     theirs.put([BYTES])
     two.add_parts([sent[0][0]], *UPLOADER, 1e6)
     two.create([row], [], "", theirs.has)
@@ -278,8 +273,7 @@ def test_killed_between_move_and_commit(wrecked: tuple[SqlJournal, Parts, Files]
 def test_killed_between_commit_and_destroy(wrecked: tuple[SqlJournal, Parts, Files]) -> None:
     """The row is gone; who needs the part finds it aside."""
     journal, parts, sent = wrecked
-    assert journal.collect(1e6) == ()
-    assert journal.advance(advance(0, (), sent, OTHER), parts.has)
+    assert journal.collect(1e6) == () and journal.advance(advance(0, (), sent, OTHER), parts.has)
     assert whole(parts, sent)
 
 
@@ -333,10 +327,8 @@ def test_what_is_brought_back_after_a_lost_commit_is_known(journal: Journal, par
 
     with pytest.raises(Unreachable):
         room(parts, Lost()).collect()  # type: ignore[arg-type]
-    assert whole(parts, sent) and laid(parts) == 0
-    assert room(parts, journal).collect() == 0
-    assert room(parts, journal, 1e6 + 2 * GRACE_SECONDS).collect() == 1
-    assert list(parts.digests()) == []
+    assert whole(parts, sent) and laid(parts) == 0 and room(parts, journal).collect() == 0
+    assert room(parts, journal, 1e6 + 2 * GRACE_SECONDS).collect() == 1 and list(parts.digests()) == []
 
 
 def test_what_a_try_took_that_was_undone_is_brought_back(journal: Journal, parts: Parts) -> None:
@@ -390,5 +382,4 @@ def test_a_part_that_was_let_go_is_found_behind_many_that_are_needed(journal: Jo
     journal.advance(advance(JOIN, many, (), OTHER))
     journal.advance(advance(0, files("last"), retain_from=1))
     journal.advance(advance(1, retain_from=2))
-    assert journal.collect(0.0) == (digest("last"),)
-    assert journal.collect(0.0) == ()
+    assert journal.collect(0.0) == (digest("last"),) and journal.collect(0.0) == ()

@@ -129,7 +129,11 @@ def test_an_order_costs_a_database_the_same_in_any_run(folder: Path, crowd: Crow
         assert large[name].steps <= MOST * small[name].steps, (name, small[name].steps, large[name].steps)
 
 
-@pytest.mark.parametrize("crowd", [LONG, WIDE], ids=["many rounds", "many members"])
+@pytest.mark.parametrize(
+    "crowd",
+    [SMALL, *(pytest.param(crowd, marks=pytest.mark.nightly(job="services")) for crowd in (LONG, WIDE))],
+    ids=["few of all", "many rounds", "many members"],
+)
 def test_no_statement_of_an_order_scans_a_large_table(folder: Path, crowd: Crowd) -> None:
     """Every table that grows with runs is entered by an index."""
     work = measured(folder, crowd)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from journal_values import RUN, began
+from journal_names import RUN
+from journal_values import began
 
 from tests.postgres import ADDRESS, own_schema, run, with_options
 from tideline_server.store import SqlJournal, StoreRefused
@@ -57,8 +58,7 @@ def test_what_cannot_be_meant_is_refused(url: str, words: str) -> None:
     """The message says what is wrong and how it is written, and repeats no password."""
     with pytest.raises(StoreRefused, match=words) as told:
         SqlJournal(url)
-    assert told.value.todo
-    assert secretive(told.value)
+    assert told.value.todo and secretive(told.value)
 
 
 def secretive(error: StoreRefused) -> bool:
@@ -129,23 +129,27 @@ def apart() -> Iterator[str]:
         yield url
 
 
+@pytest.mark.nightly(job="postgres")
 def test_a_database_that_does_not_exist(apart: str) -> None:
     """The message says how to make one."""
     base = ADDRESS.partition("?")[0].rpartition("/")[0]
     refused(f"{base}/no_such_tideline", 'database "no_such_tideline" does not exist', "createdb")
 
 
+@pytest.mark.nightly(job="postgres")
 def test_a_schema_that_does_not_exist(apart: str) -> None:
     """Without a schema there is no lock for writers either: nothing is opened."""
     with pytest.raises(StoreRefused, match="no schema of those in search_path"):
         SqlJournal(with_options(ADDRESS, "-csearch_path=no_such_tideline"))
 
 
+@pytest.mark.nightly(job="postgres")
 def test_an_option_that_does_not_exist(apart: str) -> None:
     """libpq names it."""
     refused(f"{ADDRESS.partition('?')[0]}?colour=blue", "colour", "behind the ?")
 
 
+@pytest.mark.nightly(job="postgres")
 def test_a_user_who_may_not_make_tables(apart: str) -> None:
     """The message says what has to be granted."""
     schema = apart.rpartition("%3D")[2]
@@ -158,6 +162,7 @@ def test_a_user_who_may_not_make_tables(apart: str) -> None:
         run(apart, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
+@pytest.mark.nightly(job="postgres")
 def test_a_strangers_tables(apart: str) -> None:
     """A schema with tables, but not ours, is left as it is."""
     run(apart, "CREATE TABLE recipes (name TEXT)")

@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from journal_values import (
-    ANN,
-    BOB,
-    OTHER,
-    RUN,
-    advance,
-    answer,
-    began,
-    digest,
-    files,
-    first,
-    joins,
-    order_row,
-    run_row,
-    together,
-    visible,
-)
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import advance, answer, began, digest, files, first, joins, order_row, run_row, together, visible
 
-from tideline.core.run import Member, Role, RunId
+from tests.engine.present import present
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import ClientId, Digest, Member, Role, RunId
+from tideline.engine.audit.log import About
+from tideline.engine.model.access.once import IdempotencyRecord
+from tideline.engine.model.experiment import UPLOADER, initial_weights_of
 from tideline.engine.model.orders import OrderStatus
-from tideline.engine.model.runs import JOIN, OPEN, Headline, Sought, Status
+from tideline.engine.model.runs import JOIN, OPEN, Headline, RunRow, Sought, Status
 from tideline.engine.ports.journal import Journal
 
 
 def test_a_run_comes_back_as_it_was_written(journal: Journal) -> None:
     """Every field of the run and of its orders survives, and the event says that it was created."""
     began(journal)
-    assert journal.run(RUN) == run_row()
-    assert journal.orders(RUN) == tuple(joins())
+    assert journal.run(RUN) == run_row() and journal.orders(RUN) == tuple(joins())
     assert [(e.seq, e.kind, dict(e.data), e.at) for e in journal.events(RUN)] == [(1, "created", {"method": "fedavg"}, 1.5)]
-    assert journal.rounds(RUN) == ()
-    assert journal.run(OTHER) is None
+    assert journal.rounds(RUN) == () and journal.run(OTHER) is None
 
 
 def test_runs_are_listed_by_age(journal: Journal) -> None:
@@ -77,12 +66,8 @@ def test_a_list_of_runs_is_searched(journal: Journal) -> None:
     assert [found(newest=True), found(2, newest=True), found(2, "a", newest=True)] == ["kid a c b z", "kid a", "c b"]
     assert [found(None, "z", newest=True), found(None, "nobody", newest=True)] == ["", ""]
     assert [found(statuses={Status.CANCELLED}), found(tops=True), found(tops=True, newest=True)] == ["b", "z b c a", "a c b z"]
-    assert [found(words="_c"), found(words="FEDAVG"), found(words="0%_"), found(words="%z")] == [
-        "c",
-        "z b c a kid",
-        "z b c a",
-        "",
-    ]
+    for words, names in (("_c", "c"), ("FEDAVG", "z b c a kid"), ("0%_", "z b c a"), ("%z", "")):
+        assert found(words=words) == names
     assert found(2, "z", words="100", statuses={Status.WAITING}) == "c a"
     assert journal.count_runs("elsewhere") == 0 and journal.headlines(scope="elsewhere", sought=Sought(newest=True)) == ()
 
@@ -161,8 +146,7 @@ def test_of_a_cancel_and_a_resume_at_once_both_are_whole(journal: Journal) -> No
     cancel = partial(journal.set_status, RUN, (*OPEN, Status.STALLED), Status.CANCELLED, "", 10.0)
     assert together(cancel, partial(journal.reopen, RUN, Status.WAITING, "", 10.0, 70.0, [again]))[0]
     run = journal.run(RUN)
-    assert run is not None and run.status is Status.CANCELLED
-    assert journal.open_orders(BOB) == ()
+    assert run is not None and run.status is Status.CANCELLED and journal.open_orders(BOB) == ()
 
 
 def test_a_final_status_cancels_what_is_open(journal: Journal) -> None:
@@ -204,16 +188,8 @@ def test_a_closed_round_is_written_whole(journal: Journal) -> None:
     assert [o.status for o in journal.orders(RUN, JOIN)] == [OrderStatus.ANSWERED, OrderStatus.EXPIRED, OrderStatus.EXPIRED]
     told = journal.events(RUN)[-1]
     assert (told.kind, told.at) == ("closed", 19.0)
-    marks = {"chosen": [ANN], "left out": [BOB]}
-    assert dict(told.data) == {
-        "phase": "train",
-        "round": 1,
-        "seconds": 1.0,
-        "replies": 2,
-        "cursor": 0,
-        "asked": 3,
-        "marks": marks,
-    }
+    counted = {"phase": "train", "round": 1, "seconds": 1.0, "replies": 2, "cursor": 0, "asked": 3}
+    assert dict(told.data) == counted | {"marks": {"chosen": [ANN], "left out": [BOB]}}
 
 
 def test_a_round_is_closed_once(journal: Journal) -> None:
@@ -221,8 +197,7 @@ def test_a_round_is_closed_once(journal: Journal) -> None:
     began(journal)
     assert journal.advance(advance(JOIN))
     before = visible(journal)
-    assert not journal.advance(advance(JOIN, now=99.0))
-    assert visible(journal) == before
+    assert not journal.advance(advance(JOIN, now=99.0)) and visible(journal) == before
 
 
 @pytest.mark.parametrize("status", [Status.STALLED, Status.CANCELLED, Status.FAILED])
@@ -231,8 +206,7 @@ def test_a_run_that_is_not_open_does_not_advance(journal: Journal, status: Statu
     began(journal)
     journal.set_status(RUN, OPEN, status, "", 5.0)
     before = visible(journal)
-    assert not journal.advance(advance(JOIN))
-    assert visible(journal) == before
+    assert not journal.advance(advance(JOIN)) and visible(journal) == before
 
 
 def test_one_of_two_advances_at_once_wins(journal: Journal) -> None:
@@ -252,8 +226,7 @@ def test_the_last_round_ends_the_run(journal: Journal) -> None:
     journal.advance(advance(JOIN, files("m"), files("s")))
     step = advance(0, state=files("t"), status=Status.COMPLETED, state_digest=digest("t"), now=33.0)
     assert journal.advance(step)
-    run = journal.run(RUN)
-    assert run is not None
+    run = present(journal.run(RUN))
     assert (run.status, run.ended, run.state_digest, run.cause) == (Status.COMPLETED, 33.0, digest("t"), "")
     assert [e.kind for e in journal.events(RUN)[-2:]] == ["closed", "completed"]
     assert journal.open_orders(ANN) == ()
@@ -276,8 +249,7 @@ def test_events_are_numbered_within_their_run(journal: Journal) -> None:
         journal.event(RUN, "note", {"at": at}, float(at))
     assert [e.seq for e in journal.events(RUN)] == [1, 2, 3, 4]
     assert [e.data["at"] for e in journal.events(RUN, 2)] == [1, 2]
-    assert journal.events(RUN, 4) == () == journal.events(RUN, 2**31 - 1)
-    assert len(journal.events(RUN, -1)) == 4
+    assert journal.events(RUN, 4) == () == journal.events(RUN, 2**31 - 1) and len(journal.events(RUN, -1)) == 4
     assert len(journal.events(OTHER)) == 1
 
 
@@ -287,3 +259,171 @@ def test_events_written_at_once_have_different_numbers(journal: Journal) -> None
     for turn in range(10):
         together(*(partial(journal.event, RUN, "note", {"n": n}, 1.0) for n in range(4)))
         assert [e.seq for e in journal.events(RUN)] == list(range(1, 4 * turn + 6))
+
+
+# One suite for every journal: weights that a run brings are referred to from its start until its first state is kept.
+UPLOADED, NOW, LATER = 5.0, 20.0, 1e6
+W = digest("w")
+
+
+def bringing(run: RunId = RUN, name: object = "w", **changes: Any) -> RunRow:
+    """A run that begins from weights of this name."""
+    row = run_row(run, created=NOW, **changes)
+    return run_row(run, created=NOW, spec=replace(row.spec, initial_weights=digest(name), initial_weights_bytes=100), **changes)
+
+
+def upload(journal: Journal, name: object = "w", now: float = UPLOADED) -> None:
+    """A person uploads weights."""
+    journal.add_parts([digest(name)], *UPLOADER, now)
+
+
+def gone(journal: Journal, before: float = 0.0) -> set[str]:
+    """What collections forget, until nothing is left."""
+    found: set[str] = set()
+    while some := journal.collect(before):
+        found |= set(some)
+    return found
+
+
+def absent(part: Digest) -> bool:
+    """A store without bytes."""
+    return False
+
+
+def test_a_run_names_the_file_that_it_brings() -> None:
+    """With its bytes; one without weights names none."""
+    assert initial_weights_of(bringing()) == ((W, 100),) and initial_weights_of(run_row()) == ()
+
+
+def test_an_upload_waits_until_it_is_too_old(journal: Journal) -> None:
+    """It is held by nobody's run and by no site; a look puts its collection off."""
+    upload(journal)
+    assert gone(journal, UPLOADED) == set() and journal.held(files("w"), RUN, ANN, NOW) == frozenset()
+    assert journal.held(files("w", "v"), *UPLOADER, NOW) == {W} and gone(journal, NOW) == set()
+    assert gone(journal, NOW + 1.0) == {W} and journal.held(files("w"), *UPLOADER, NOW) == frozenset()
+
+
+def test_what_a_site_pushed_is_nobodys_weights(journal: Journal) -> None:
+    """Also where its bytes are here: who looks for weights does not hear of them, before they are uploaded."""
+    journal.create([run_row()], joins())
+    journal.add_parts([W], RUN, ANN, UPLOADED)
+    assert journal.held(files("w"), *UPLOADER, NOW) == frozenset()
+    upload(journal)
+    assert journal.held(files("w"), *UPLOADER, NOW) == {W}
+
+
+def test_a_run_keeps_its_weights_until_its_first_state_is_kept(journal: Journal) -> None:
+    """However old they are; then they wait for another run as if they were uploaded when the run was started."""
+    upload(journal)
+    journal.create([bringing()], joins())
+    assert gone(journal, LATER) == set() and journal.run(RUN) == bringing()
+    assert journal.advance(advance(JOIN, files("m"), files("s"))) and gone(journal, NOW) == set()
+    assert gone(journal, NOW + 1.0) == {W}
+
+
+@pytest.mark.parametrize("status", [Status.CANCELLED, Status.FAILED])
+def test_a_run_that_ends_keeps_them_no_longer(journal: Journal, status: Status) -> None:
+    """The same where it never began."""
+    upload(journal)
+    journal.create([bringing()], joins())
+    journal.set_status(RUN, OPEN, status, "why", 30.0)
+    assert gone(journal, NOW) == set() and gone(journal, LATER) == {W}
+
+
+def test_a_stalled_run_keeps_them(journal: Journal) -> None:
+    """It may go on, and has not begun."""
+    upload(journal)
+    journal.create([bringing()], joins())
+    journal.set_status(RUN, OPEN, Status.STALLED, "why", 30.0)
+    assert gone(journal, LATER) == set()
+
+
+def test_two_runs_keep_them_until_both_have_begun(journal: Journal) -> None:
+    """Such as a run and its reference."""
+    upload(journal)
+    journal.create([bringing(), bringing(OTHER, parent=RUN)], [*joins(), *joins(OTHER)])
+    journal.advance(advance(JOIN, files("m"), files("s")))
+    assert gone(journal, LATER) == set()
+    journal.set_status(OTHER, OPEN, Status.CANCELLED, "why", 30.0)
+    assert gone(journal, LATER) == {W}
+
+
+def test_weights_that_are_also_a_runs_part_stay_with_it(journal: Journal) -> None:
+    """Bytes are the same whoever names them."""
+    upload(journal)
+    journal.create([bringing()], joins())
+    journal.advance(advance(JOIN, files("w"), files("s")))
+    assert gone(journal, LATER) == set()
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_run_without_its_weights_is_not_written(journal: Journal, once: bool) -> None:
+    """Nor is the other of the two, nor a word in the log; nothing that was there is changed."""
+    if once:
+        journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "me"))
+    before = journal.audit_tip()
+
+    def create() -> None:
+        rows = [run_row(OTHER), bringing()]
+        if once:
+            journal.create_once("key", "me", rows, [*joins(), *joins(OTHER)])
+        else:
+            journal.create(rows, [*joins(), *joins(OTHER)])
+
+    with pytest.raises(ConfigRefused, match="There are no weights") as refusal:
+        create()
+    assert refusal.value.context["path"] == "weights"
+    assert journal.run_ids() == () and journal.open_orders(ANN) == () and journal.audit_tip() == before
+    upload(journal)
+    create()
+    assert set(journal.run_ids()) == {RUN, OTHER}
+
+
+def test_weights_that_were_dropped_lately_are_looked_for(journal: Journal) -> None:
+    """Uploaded again, their row is there; whether their bytes are, the store tells. Then they are known to be there."""
+    upload(journal)
+    assert gone(journal, LATER) == {W}
+    upload(journal, now=LATER)
+    with pytest.raises(ConfigRefused, match="There are no weights"):
+        journal.create([bringing()], joins(), "", absent)
+    journal.create([bringing()], joins(), "", lambda part: True)
+    journal.create([bringing(OTHER)], joins(OTHER), "", absent)
+
+
+def test_a_run_started_once_refers_once(journal: Journal) -> None:
+    """The second try of an idempotency record writes nothing, also when the weights are gone by then."""
+    upload(journal)
+    journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "me"))
+    journal.create_once("key", "me", [bringing()], joins())
+    journal.advance(advance(JOIN, files("m"), files("s")))
+    assert gone(journal, LATER) == {W}
+    journal.create_once("key", "me", [bringing()], joins())
+    assert len(journal.orders(RUN, JOIN)) == 3
+
+
+def test_the_log_names_the_weights_of_a_run(journal: Journal) -> None:
+    """Of one that brings none it says nothing."""
+    upload(journal)
+    journal.create([bringing(), run_row(OTHER)], [], "alice")
+    told = {entry.run: entry.details for entry in journal.audit(about=About(kind="run_started"))}
+    assert told[RUN]["weights"] == W and "weights" not in told[OTHER]
+
+
+def test_starting_beside_a_collection(journal: Journal) -> None:
+    """Either the run is written and its weights stay, or they are gone and it is refused: never a run without its weights."""
+
+    def start(run: RunId, name: object) -> bool:
+        try:
+            journal.create([bringing(run, name)], [])
+        except ConfigRefused:
+            return False
+        return True
+
+    for turn in range(4):
+        upload(journal, turn)
+        run = RunId(f"run-{turn}")
+        began, dropped = together(lambda run=run, turn=turn: start(run, turn), lambda: journal.collect(LATER))  # type: ignore[misc]
+        kept = digest(turn) not in set(dropped) | gone(journal, LATER)  # type: ignore[call-overload]
+        assert began == kept, turn
+        assert (journal.run(run) is not None) == began
+    assert journal.held(files("x"), RUN, ClientId("users"), NOW) == frozenset()

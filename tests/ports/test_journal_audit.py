@@ -7,12 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from journal_names import ANN, BOB, CYD, RUN, TEAM
 from journal_values import (
-    ANN,
-    BOB,
-    CYD,
-    RUN,
-    TEAM,
     advance,
     answer,
     began,
@@ -35,9 +31,9 @@ from tideline.core.run import Digest, OrderId
 from tideline.engine.audit.entries import KINDS, MOST_FILES
 from tideline.engine.audit.log import About, AuditEvent, Entry, Tip, follow
 from tideline.engine.model.access.once import IdempotencyRecord
-from tideline.engine.model.accounts import ApiKey, KeyRole, Keys
+from tideline.engine.model.accounts import ApiKey, KeyRole, Keys, Standing
 from tideline.engine.model.orders import Failure, Hold, OrderStatus, Reply
-from tideline.engine.model.runs import JOIN, OPEN, Status
+from tideline.engine.model.runs import JOIN, OPEN, Status, Tally
 from tideline.engine.ports.journal import Journal
 
 
@@ -63,8 +59,7 @@ def only(journal: Journal, kind: str) -> Entry:
 def test_a_log_begins_with_an_entry_that_says_so(journal: Journal) -> None:
     """The first entry tells this chain from others."""
     [begun] = journal.audit()
-    assert (begun.seq, begun.kind) == (1, "log_begun")
-    assert set(begun.details) == {"chain"}
+    assert (begun.seq, begun.kind) == (1, "log_begun") and set(begun.details) == {"chain"}
     assert journal.audit_tip() == Tip(1, begun.hash) == follow(Tip(), [begun])
 
 
@@ -209,12 +204,7 @@ def test_what_people_and_conductors_do_to_a_run(journal: Journal) -> None:
         RUN, Status.WAITING, "", 62.0, 1.0, []
     )
     told = [(e.kind, e.by, e.client) for e in since(journal)[1:]]
-    assert told == [
-        ("run_stalled", "", ""),
-        ("run_resumed", "alice", ""),
-        ("asked_again", "", BOB),
-        ("run_cancelled", "bob", ""),
-    ]
+    assert told == [("run_stalled", "", ""), ("run_resumed", "alice", ""), ("asked_again", "", BOB), ("run_cancelled", "bob", "")]
     assert only(journal, "run_stalled").details["cause"] == "too few"
     assert only(journal, "run_resumed").details["sent"] == [{"to": [ANN], "files": []}]
 
@@ -296,5 +286,65 @@ def test_writers_at_once_write_one_chain(journal: Journal) -> None:
 
     together(*(partial(person, n) for n in "pq"), *(partial(site, who) for who in TEAM))
     told = since(journal)
-    assert len(told) == 1 + 2 * 12 + 2 * len(TEAM)
-    assert journal.audit_tip().seq == told[-1].seq == len(told) + 1
+    assert len(told) == 1 + 2 * 12 + 2 * len(TEAM) and journal.audit_tip().seq == told[-1].seq == len(told) + 1
+
+
+# One suite for every journal: entries that stand in an archive leave the audit log, and nothing else does.
+TOLD = AuditEvent("audit_archived", 9.0, details={"last": 2})
+
+
+def filled(journal: Journal) -> list[Tip]:
+    """A log of four entries: the last after each."""
+    journal.add_invite(invite(), "alice", 1.0)
+    journal.enrol("token", client())
+    journal.revoke(ANN, "left", 5.0, "bob")
+    return [Tip(entry.seq, entry.hash) for entry in journal.audit()]
+
+
+def test_entries_go_up_to_one(journal: Journal) -> None:
+    """The log goes on behind it, with an entry that says so; the witness is as it was."""
+    tips, mark = filled(journal), journal.witness_mark()
+    assert journal.audit_base() == Tip() and journal.trim_audit(Tip(), tips[1], TOLD)
+    assert journal.audit_base() == tips[1]
+    left = journal.audit()
+    assert [entry.seq for entry in left] == [3, 4, 5] and left[-1].kind == TOLD.kind
+    assert follow(tips[1], left) == journal.audit_tip() and journal.witness_mark() == mark
+    journal.record([AuditEvent("test", 10.0)])
+    assert follow(tips[1], journal.audit()) == journal.audit_tip()
+
+
+def test_who_comes_second_takes_nothing(journal: Journal) -> None:
+    """Nor does who knows another entry than the one that is there, or would take the last."""
+    tips = filled(journal)
+    before = journal.audit()
+    assert not journal.trim_audit(tips[0], tips[1], TOLD)
+    assert not journal.trim_audit(Tip(), Tip(2, "0" * 64), TOLD)
+    assert not journal.trim_audit(Tip(), Tip(99, tips[1].hash), TOLD)
+    assert not journal.trim_audit(Tip(), tips[-1], TOLD) and journal.audit() == before
+    assert journal.trim_audit(Tip(), tips[1], TOLD) and not journal.trim_audit(Tip(), tips[1], TOLD)
+    assert journal.trim_audit(tips[1], tips[2], TOLD) and journal.audit_base() == tips[2]
+
+
+# One suite for every journal: how much there is.
+
+
+def test_an_empty_journal_has_nothing(journal: Journal) -> None:
+    """Every word is there; the audit log has its beginning."""
+    assert journal.tally() == Tally({s.value: 0 for s in Status}, {s.value: 0 for s in Standing}, 0, 0, 1)
+
+
+def test_what_there_is_is_counted(journal: Journal) -> None:
+    """Runs by status, clients by standing, open orders, parts, entries."""
+    for name in (ANN, BOB):
+        journal.add_invite(invite(name))
+        journal.enrol(name, client(name))
+    journal.revoke(BOB, "left", 1.0)
+    began(journal)
+    push(journal, files("r", "q"))
+    answer(journal, first(), files("r"))
+    told = journal.tally()
+    assert {k: v for k, v in told.runs.items() if v} == {"waiting": 1}
+    assert {k: v for k, v in told.clients.items() if v} == {"approved": 1, "revoked": 1}
+    assert (told.orders, told.parts, told.entries) == (2, 2, journal.audit_tip().seq)
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "", 2.0)
+    assert journal.tally().orders == 0 and journal.tally().runs["cancelled"] == 1

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import signal
+import sys
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from subprocess import run as run_process
+from typing import Any
 
 import pytest
-from journal_values import (
-    ANN,
-    BOB,
-    JOIN,
-    OTHER,
-    RUN,
-    TEAM,
-    advance,
-    answer,
-    began,
-    digest,
-    files,
-    joins,
-    order_row,
-    push,
-    run_row,
-)
+from journal_names import ANN, BOB, OTHER, RUN, TEAM
+from journal_values import advance, answer, began, client, digest, files, invite, joins, order_row, push, run_row
 from sqlalchemy import create_engine, func, select
+from test_costs import counted
 
-from tideline.core.run import OrderId, RunId
+from tests.dossier.stage import OURS, contents, lines, made, part, verified
+from tideline.core.run import ClientId, OrderId, RunId
+from tideline.dossier.layout import AUDIT, EGRESS, POLICIES, REPLIES
+from tideline.dossier.layout import RUN as OF_RUN
+from tideline.dossier.making import Maker
+from tideline.engine.audit.entries import signer_introduced
 from tideline.engine.model.access.once import IdempotencyRecord
 from tideline.engine.model.deletion import Cutoffs
-from tideline.engine.model.runs import OPEN, Status
+from tideline.engine.model.orders import Hold
+from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.ports.journal import Journal
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 from tideline_server.store.schema import metadata
 
@@ -73,14 +75,12 @@ def test_a_deleted_run_leaves_a_tombstone(journal: Journal) -> None:
     before = journal.audit()
     (made,) = journal.delete_runs([RUN], "ann", "", NOW + 1.0)
     assert (made.run, made.name, made.by, made.status, made.deleted) == (RUN, f"name of {RUN}", "ann", "cancelled", NOW + 1.0)
-    assert journal.tombstone(RUN) == made
-    assert journal.run(RUN) is None
+    assert journal.tombstone(RUN) == made and journal.run(RUN) is None
     assert (journal.rounds(RUN), journal.orders(RUN), journal.events(RUN), journal.run_ids()) == ((), (), (), ())
     assert (journal.round_totals(RUN), journal.site_totals(RUN), journal.leases(RUN)) == ({}, {}, ())
     assert journal.order(OrderId(f"{RUN}/{JOIN}/{ANN}/1")) is None
     after = journal.audit()
-    assert after[:-1] == before
-    assert (after[-1].kind, after[-1].by, after[-1].run) == ("run_deleted", "ann", RUN)
+    assert after[:-1] == before and (after[-1].kind, after[-1].by, after[-1].run) == ("run_deleted", "ann", RUN)
 
 
 def test_only_runs_that_are_over_are_deleted(journal: Journal) -> None:
@@ -89,8 +89,7 @@ def test_only_runs_that_are_over_are_deleted(journal: Journal) -> None:
     began(journal, OTHER)
     for chosen in ([RUN, OTHER], [RUN, RunId("nobody")]):
         assert journal.delete_runs(chosen, "", "", NOW) == ()
-    assert journal.tombstone(RUN) is None
-    assert journal.run(RUN) is not None
+    assert journal.tombstone(RUN) is None and journal.run(RUN) is not None
     assert [entry.kind for entry in journal.audit()].count("run_deleted") == 0
 
 
@@ -100,8 +99,7 @@ def test_parts_of_others_stay(journal: Journal) -> None:
     over(journal, OTHER)
     gone(journal)
     journal.delete_runs([RUN], "", "", NOW)
-    assert gone(journal) == {digest(("state", RUN))}
-    assert len(journal.orders(OTHER)) == 2 * len(TEAM)
+    assert gone(journal) == {digest(("state", RUN))} and len(journal.orders(OTHER)) == 2 * len(TEAM)
     assert journal.orders(OTHER, 0)[0].files == files("shared", ("sent", OTHER))
     journal.delete_runs([OTHER], "", "", NOW)
     assert gone(journal) == {digest(("state", OTHER)), digest("common")}
@@ -197,11 +195,119 @@ def test_old_events_go_but_for_the_last(stored: tuple[SqlJournal, str]) -> None:
     every, others = journal.events(RUN), journal.events(OTHER)
     assert journal.old_events(Cutoffs(NOW)) == 0 == journal.old_events(Cutoffs(NOW + 1.0, {"default": 0.0}))
     assert journal.old_events(Cutoffs(NOW + 1.0)) == len(every) - 1
-    assert journal.drop_events(Cutoffs(NOW + 1.0), 2) == 2
-    assert journal.events(RUN) == every[2:]
-    assert journal.drop_events(Cutoffs(NOW + 1.0), 1000) == len(every) - 3
-    assert journal.events(RUN) == every[-1:]
+    assert journal.drop_events(Cutoffs(NOW + 1.0), 2) == 2 and journal.events(RUN) == every[2:]
+    assert journal.drop_events(Cutoffs(NOW + 1.0), 1000) == len(every) - 3 and journal.events(RUN) == every[-1:]
     assert journal.drop_events(Cutoffs(NOW + 1.0), 1000) == 0
     journal.event(RUN, "held_up", {}, LATER)
-    assert journal.events(RUN)[-1].seq == every[-1].seq + 1
-    assert journal.events(OTHER) == others
+    assert journal.events(RUN)[-1].seq == every[-1].seq + 1 and journal.events(OTHER) == others
+
+
+# A deletion costs what the run is large, however many others there are; and a kill amid it leaves the run whole.
+MOST = 1.5  # times the steps amid few runs
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tideline_server.store import SqlJournal
+from tideline_server.store.retention import runs
+runs.bury = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
+SqlJournal(Path(sys.argv[1])).delete_runs([sys.argv[2]], "", "", 50.0)
+"""
+
+
+def steps(path: Path, others: int) -> int:
+    """The steps of the database for one deletion amid so many other runs."""
+    with closing(SqlJournal(path)) as journal:
+        for at in range(others):
+            over(journal, RunId(f"other-{at}"))
+        over(journal, RUN)
+    with counted() as work, closing(SqlJournal(path)) as journal:
+        journal.run(RUN)
+        work.steps = 0
+        assert journal.delete_runs([RUN], "", "", NOW)
+        return work.steps
+
+
+@pytest.mark.nightly(job="services")
+def test_a_deletion_costs_the_same_amid_many_runs(tmp_path: Path) -> None:
+    """The same steps amid 100 runs as amid 5."""
+    assert steps(tmp_path / "many.db", 100) <= MOST * steps(tmp_path / "few.db", 5)
+
+
+def test_a_kill_amid_a_deletion_leaves_the_run_whole(tmp_path: Path) -> None:
+    """Killed after its rows are gone and before the tombstone is written: all of it is there, and is deleted the next time."""
+    path = tmp_path / "journal.db"
+    with closing(SqlJournal(path)) as journal:
+        over(journal, RUN)
+        before = (journal.run(RUN), journal.orders(RUN), journal.rounds(RUN), journal.events(RUN), journal.audit())
+    done = run_process([sys.executable, "-c", KILLED, str(path), RUN], env=dict(os.environ), check=False)
+    assert done.returncode == -signal.SIGKILL
+    with closing(SqlJournal(path)) as journal:
+        after = (journal.run(RUN), journal.orders(RUN), journal.rounds(RUN), journal.events(RUN), journal.audit())
+        assert after == before and len(before[1]) == 2 * len(TEAM) and journal.tombstone(RUN) is None
+        assert journal.delete_runs([RUN], "", "", NOW) and journal.run(RUN) is None
+
+
+# One suite for every journal: a dossier of it is good, and says the same of the same history.
+
+
+def history(journal: Journal) -> None:
+    """Two runs side by side; in the one a late reply and a site whose owner was awaited, and it has completed."""
+    for name in TEAM:
+        journal.add_invite(invite(name))
+        assert journal.enrol(name, client(name))
+    for run in (RUN, OTHER):
+        began(journal, run)
+    journal.record([signer_introduced(OURS.fingerprint, OURS.public, "alice", 9.0)])
+    for run in (RUN, OTHER):
+        for name in TEAM:
+            order = order_row(JOIN, name, run=run).id
+            if name == TEAM[2]:
+                journal.hold(ClientId(name), {order: Hold.APPROVAL}, 9.5)
+            answer(journal, order, now=10.0)
+        assert journal.advance(advance(JOIN, run=run))
+        sent = files("model", "more")
+        for name in TEAM:
+            push(journal, sent, ClientId(name), run)
+            if name != TEAM[1]:
+                answer(journal, order_row(0, ClientId(name), run=run).id, sent)
+        assert journal.advance(advance(0, run=run, status=Status.COMPLETED, state=files("state")))
+
+
+def of_any_journal(content: bytes) -> dict[str, Any]:
+    """A dossier without what each journal draws: the chain's name, and so every hash."""
+    told = {name: json.loads(text) for name, text in contents(content).items() if name.endswith(".json")}
+    del told["heads.json"]
+    rows = [{key: value for key, value in row.items() if key not in ("hash", "before")} for row in lines(content, AUDIT)]
+    return told | {"rows": rows, "replies": lines(content, REPLIES)}
+
+
+def test_a_dossier_of_any_journal(journal: Journal) -> None:
+    """Good by its fingerprint, the same each time, and with each reply that came, late ones too."""
+    history(journal)
+    content = made(journal, RUN)
+    assert made(journal, RUN) == content
+    found = verified(content, OURS.fingerprint)
+    assert found.heads["whole"] and found.replies == 5 and found.run["status"] == "completed"
+    assert found.heads["head"]["hash"] == journal.audit_tip().hash
+    assert {row["run"] for row in lines(content, AUDIT)} == {RUN, ""} and part(content, OF_RUN)["finished"]
+    outcomes = {site["site"]: site["outcomes"] for site in part(content, EGRESS)["sites"]}
+    assert outcomes == {"ann": {"accepted": 2}, "bob": {"accepted": 1}, "cyd": {"late": 2}}
+    awaited = {site["site"]: site["approval_awaited"] for site in part(content, POLICIES)["sites"]}
+    assert awaited == {"ann": None, "bob": None, "cyd": "1970-01-01T00:00:09Z"}
+
+
+def test_every_journal_says_the_same(journal: Journal) -> None:
+    """As the one in memory."""
+    memory = MemoryJournal()
+    for each in (journal, memory):
+        history(each)
+    assert of_any_journal(made(journal, RUN)) == of_any_journal(made(memory, RUN))
+
+
+def test_a_run_of_another_name(journal: Journal) -> None:
+    """A name with every kind of character comes through the store into the file."""
+    name = "a\u202eb <b> \\ \" ' é 😀"
+    journal.create([run_row(RunId("run-c"), name=name)], ())
+    out = io.BytesIO()
+    Maker(journal, OURS, "1").make(RunId("run-c"), out)
+    assert verified(out.getvalue()).run["name"] == name

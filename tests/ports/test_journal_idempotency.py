@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from journal_values import OTHER, RUN, advance, began, invite, joins, run_row, together, visible
+from journal_names import OTHER, RUN
+from journal_values import advance, began, invite, joins, run_row, together, visible
 from relay import relayed
 
 from tests.postgres import run as run_sql
@@ -160,10 +161,7 @@ def test_commits_whose_answers_are_lost(address: str) -> None:
             relay.cutting = False
             written = run_sql(address, ROWS), visible(far)
             again()
-            assert (
-                run_sql(address, ROWS),
-                visible(far),
-            ) == written
+            assert (run_sql(address, ROWS), visible(far)) == written
         assert far.reserve(idempotency_record("two")) == idempotency_record(
             worker="", seed="seed of one", chosen={"run-a": 3}, answer=TOLD
         )

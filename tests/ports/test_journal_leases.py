@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import pytest
-from journal_values import OTHER, RUN, advance, began, digest, files, first, push, reply, together, visible
+from journal_names import OTHER, RUN
+from journal_values import advance, began, digest, files, first, push, reply, together, visible
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, RunId
@@ -31,18 +32,15 @@ def held(journal: Journal, holder: str, run: RunId = RUN) -> Lease:
 
 def test_a_run_begins_with_a_lease_that_nobody_holds(journal: Journal) -> None:
     """Each has its own, and one that has ended shows none."""
-    assert journal.leases() == (Lease(RUN), Lease(OTHER))
-    assert journal.leases(OTHER) == (Lease(OTHER),)
+    assert journal.leases() == (Lease(RUN), Lease(OTHER)) and journal.leases(OTHER) == (Lease(OTHER),)
     journal.set_status(RUN, OPEN, Status.CANCELLED, "", 9.0)
-    assert journal.leases() == (Lease(OTHER),)
-    assert journal.leases(RUN) == () == journal.leases(RunId("unknown"))
+    assert journal.leases() == (Lease(OTHER),) and journal.leases(RUN) == () == journal.leases(RunId("unknown"))
 
 
 def test_each_holder_has_a_higher_token(journal: Journal) -> None:
     """The token rises whoever takes it, also when the same holder takes it again."""
     assert held(journal, "one") == Lease(RUN, "one", 1, 0, 15.0)
-    assert held(journal, "two") == Lease(RUN, "two", 2, 0, 15.0)
-    assert held(journal, "two").token == 3
+    assert held(journal, "two") == Lease(RUN, "two", 2, 0, 15.0) and held(journal, "two").token == 3
     assert journal.leases(OTHER) == (Lease(OTHER),)
 
 
@@ -61,8 +59,7 @@ def test_of_many_who_take_a_lease_at_once_one_gets_it(journal: Journal) -> None:
     for at in range(1, 6):
         seen = journal.leases(RUN)
         won = together(*(lambda i=i, seen=seen: journal.claim(seen, f"holder {i}", 15.0) for i in range(4)))
-        assert sorted(map(len, won)) == [0, 0, 0, 1]
-        assert journal.leases(RUN)[0].token == at
+        assert sorted(map(len, won)) == [0, 0, 0, 1] and journal.leases(RUN)[0].token == at
 
 
 def test_a_lease_with_an_older_token_is_neither_renewed_nor_left(journal: Journal) -> None:
@@ -91,8 +88,7 @@ def test_an_older_token_writes_nothing(journal: Journal, write: Callable[[Journa
     before = visible(journal)
     with pytest.raises(Overtaken, match=f"{RUN} has been conducted by two since"):
         write(journal, old)
-    assert visible(journal) == before
-    assert write(journal, new)
+    assert visible(journal) == before and write(journal, new)
 
 
 def test_an_older_token_is_refused_before_the_cursor_is_looked_at(journal: Journal) -> None:
@@ -137,8 +133,7 @@ def test_a_reply_whose_part_is_gone_is_not_written(journal: Journal) -> None:
     def report() -> OrderStatus | None:
         return journal.answer(first(cursor=1), reply(first(cursor=1), files("r", "new")), OrderStatus.ANSWERED, 30.0, 1, 2, here)
 
-    assert report() is None and visible(journal) == before
-    assert report() is OrderStatus.ANSWERED
+    assert report() is None and visible(journal) == before and report() is OrderStatus.ANSWERED
     assert asked == [digest("r")] * 2
     assert journal.advance(advance(1, files("r"), retain_from=JOIN), asked.append)  # type: ignore[arg-type]
     assert len(asked) == 2
@@ -150,8 +145,7 @@ def test_after_a_day_a_drop_is_forgotten(journal: Journal, seconds: float, times
     dropped_once(journal, "m")
     journal.collect(seconds)
     asked: list[Digest] = []
-    assert journal.advance(advance(1, files("m")), lambda part: not asked.append(part))
-    assert len(asked) == times
+    assert journal.advance(advance(1, files("m")), lambda part: not asked.append(part)) and len(asked) == times
 
 
 def dropped_once(journal: Journal, *names: object) -> None:
@@ -197,8 +191,7 @@ def test_the_first_who_looks_holds_every_run(journal: Journal) -> None:
         assert two.poll() == frozenset() and two.take(RUN) is None
         clock.advance(one.pause)
         assert one.poll() == {RUN, OTHER}
-    assert two.elsewhere and not one.elsewhere
-    assert one.take(RUN) == 1
+    assert two.elsewhere and not one.elsewhere and one.take(RUN) == 1
 
 
 def test_a_silent_holder_loses_its_runs(journal: Journal) -> None:
@@ -248,8 +241,7 @@ def test_a_run_that_has_ended_is_held_by_nobody(journal: Journal) -> None:
     one = watcher(journal, "one", ManualClock())
     one.poll()
     journal.set_status(RUN, OPEN, Status.CANCELLED, "", 9.0)
-    assert one.poll() == {OTHER}
-    assert one.take(RUN) is None
+    assert one.poll() == {OTHER} and one.take(RUN) is None
     one.lose(OTHER)
     held(journal, "two", OTHER)
     assert one.poll() == frozenset()

@@ -9,9 +9,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite, joins, order_row, reply, run_row, visible
+from journal_names import ANN, OTHER, RUN, TEAM
+from journal_values import advance, client, files, invite, joins, order_row, reply, run_row, visible
 
 from tests.budgets import examples
+from tests.engine.present import present
 from tideline.core.errors import Overtaken
 from tideline.core.run import Member, OrderId, Role
 from tideline.engine.model.orders import Failure, OrderStatus
@@ -45,22 +47,7 @@ class Life:
         """One move; what the journal answers."""
         name, a, b, names = move
         self.now += 1.0
-        moves: dict[str, Callable[[int, int, Any], Any]] = {
-            "enrol": self.enrol,
-            "advance": self.advance,
-            "end": self.end,
-            "set_status": self.set_status,
-            "answer": self.answer,
-            "fail": self.fail,
-            "reissue": self.reissue,
-            "reopen": self.reopen,
-            "beat": self.beat,
-            "push": self.push,
-            "held": self.held,
-            "collect": self.collect,
-            "conduct": self.conduct,
-        }
-        return moves[name](a, b, files(*names))
+        return getattr(self, name)(a, b, files(*names))
 
     def enrol(self, a: int, b: int, sent: Any) -> Any:
         """A token is written, maybe again, and used for a name that may be taken."""
@@ -72,8 +59,7 @@ class Life:
 
     def advance(self, a: int, b: int, sent: Any) -> Any:
         """Close a round, sometimes one that is not the open one."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         cursor = run.cursor + pick((0, 0, 0, -1), b)
         state = files(a % 6, b % 6) if b % 2 else ()
         orders = [order_row(cursor + 1, who, sent, run.id, created=self.now) for who in TEAM[b % 3 :]]
@@ -84,8 +70,7 @@ class Life:
 
     def end(self, a: int, b: int, sent: Any) -> Any:
         """Close the last round."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         final = {
             "status": Status.COMPLETED,
             "state_digest": "s",
@@ -102,8 +87,7 @@ class Life:
 
     def reopen(self, a: int, b: int, sent: Any) -> Any:
         """Go on with a run, stalled or not, with orders known or new."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         again = order_row(run.cursor, pick(TEAM, b), sent, run.id, attempt=1 + a % 3, created=self.now)
         return self.journal.reopen(run.id, Status.RUNNING, f"cause {b}", self.now, 77.0 + b, [again])
 
@@ -123,8 +107,7 @@ class Life:
 
     def reissue(self, a: int, b: int, sent: Any) -> Any:
         """Offer an order again, known or new."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         again = order_row(run.cursor, pick(TEAM, b), sent, run.id, attempt=1 + b % 3, created=self.now)
         return self.journal.reissue([again])
 
@@ -225,6 +208,5 @@ def test_the_lives_reach_the_corners() -> None:
         ("collect", 0, 0, ()),
     ]
     told = [life.play(move) for move in script]
-    assert told[1:6] == [OrderStatus.ANSWERED, None, True, OrderStatus.EXPIRED, True]
-    assert len(told[-1]) == 4
+    assert told[1:6] == [OrderStatus.ANSWERED, None, True, OrderStatus.EXPIRED, True] and len(told[-1]) == 4
     assert [r.cursor for r in life.journal.rounds(RUN)] == [JOIN, 0]

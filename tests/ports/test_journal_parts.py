@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest, files, order_row, push, reply
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import advance, answer, began, digest, files, order_row, push, reply
 
 from tideline.core.run import OrderId
 from tideline.engine.model.orders import OrderStatus
@@ -94,12 +95,10 @@ def test_a_message_of_which_a_part_is_gone_may_come_again(journal: Journal) -> N
     """One part of it is collected, the other is a state's; whoever is sent it again holds both, and the old order is readable."""
     journal.reissue([order_row(JOIN, ANN, files("m", "shared"), attempt=2)])
     journal.advance(advance(JOIN, files("n"), files("shared"), retain_from=0))
-    assert gone(journal) == every("m")
-    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset()
+    assert gone(journal) == every("m") and journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset()
     journal.reissue([order_row(0, BOB, files("m", "shared"), attempt=at) for at in (2, 3)])
     assert journal.held(files("m", "shared"), RUN, BOB, 16.0) == every("m", "shared")
-    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset()
-    assert gone(journal, LATER) == set()
+    assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset() and gone(journal, LATER) == set()
     row = journal.order(OrderId(f"{RUN}/{JOIN}/{ANN}/2"))
     assert row is not None and row.files == files("m", "shared")
 
@@ -120,9 +119,7 @@ def test_a_pushed_part_waits_for_its_report(journal: Journal) -> None:
     push(journal, files("p"), now=15.0)
     assert gone(journal, 15.0) == set()
     journal.held(files("p"), RUN, ANN, 20.0)
-    assert gone(journal, 20.0) == set()
-    assert gone(journal, 20.5) == every("p")
-    assert gone(journal, LATER) == set()
+    assert gone(journal, 20.0) == set() and gone(journal, 20.5) == every("p") and gone(journal, LATER) == set()
 
 
 def test_who_may_not_know_a_part_does_not_keep_it(journal: Journal) -> None:
@@ -139,8 +136,7 @@ def test_referred_parts_stay_and_then_go_at_once(journal: Journal) -> None:
     journal.advance(advance(JOIN, files("m"), files("s")))
     assert gone(journal, LATER) == set()
     journal.advance(advance(0, files("m2"), files("s2"), retain_from=1))
-    assert gone(journal) == every("r", "m", "s")
-    assert gone(journal, LATER) == set()
+    assert gone(journal) == every("r", "m", "s") and gone(journal, LATER) == set()
 
 
 def test_a_part_that_is_pushed_again_waits_again(journal: Journal) -> None:
@@ -149,8 +145,7 @@ def test_a_part_that_is_pushed_again_waits_again(journal: Journal) -> None:
     journal.set_status(RUN, OPEN, Status.FAILED, "", 14.0)
     began(journal, OTHER)
     push(journal, files("m"), run=OTHER, now=15.0)
-    assert gone(journal, 15.0) == every("n")
-    assert gone(journal, 15.5) == every("m")
+    assert gone(journal, 15.0) == every("n") and gone(journal, 15.5) == every("m")
 
 
 def test_a_part_that_is_asked_for_waits_again(journal: Journal) -> None:
@@ -158,8 +153,7 @@ def test_a_part_that_is_asked_for_waits_again(journal: Journal) -> None:
     push(journal, files("m"))
     journal.reissue([order_row(JOIN, ANN, files("m", "n"), attempt=2)])
     journal.advance(advance(JOIN, retain_from=1))
-    assert journal.held(files("m"), RUN, ANN, 20.0) == every("m")
-    assert gone(journal, 20.0) == every("n")
+    assert journal.held(files("m"), RUN, ANN, 20.0) == every("m") and gone(journal, 20.0) == every("n")
     assert gone(journal, 20.5) == every("m")
 
 
@@ -204,8 +198,7 @@ def test_messages_of_a_thousand_parts(journal: Journal) -> None:
 
 def test_the_first_marker_stands(journal: Journal) -> None:
     """None is there at first; a later one changes nothing, and the one that stands is told."""
-    assert journal.marker() is None
-    assert journal.marker(digest("ours")) == digest("ours") == journal.marker()
+    assert journal.marker() is None and journal.marker(digest("ours")) == digest("ours") == journal.marker()
     assert journal.marker(digest("theirs")) == digest("ours") == journal.marker()
 
 
@@ -214,9 +207,7 @@ def test_what_nobody_noted_is_adopted_once(journal: Journal) -> None:
     push(journal, files("p"), now=15.0)
     journal.advance(advance(JOIN, files("m")))
     found = {digest("p"): 1.0, digest("m"): 1.0, digest("old"): 2.0, digest("new"): 40.0}
-    assert journal.adopt(found) == 2
-    assert journal.adopt(found) == 0 == journal.adopt({})
-    assert gone(journal, before=10.0) == every("old")
-    assert gone(journal, before=20.0) == every("p")
+    assert journal.adopt(found) == 2 and journal.adopt(found) == 0 == journal.adopt({})
+    assert gone(journal, before=10.0) == every("old") and gone(journal, before=20.0) == every("p")
     assert gone(journal, before=LATER) == every("new")
     assert journal.held(files("m"), RUN, ANN, 50.0) == every("m")

@@ -5,24 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from journal_values import (
-    ANN,
-    BOB,
-    CYD,
-    OTHER,
-    RUN,
-    advance,
-    began,
-    client,
-    digest,
-    files,
-    invite,
-    joins,
-    order_row,
-    push,
-    run_row,
-)
+from journal_names import ANN, BOB, CYD, OTHER, RUN
+from journal_values import advance, began, client, digest, files, invite, joins, order_row, push, run_row
 
+from tests.engine.present import present
 from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.model.accounts import Client, Handover, Keys
@@ -76,8 +62,7 @@ def test_an_envelope_comes_back_as_it_was(journal: Journal) -> None:
     found = journal.envelopes(RUN, [second.handle, first.handle, handle(BOB, 1)])
     assert sorted(found, key=str) == sorted([first, second], key=str)
     assert journal.envelopes(RUN, [second.handle, first.handle]) == journal.envelopes(RUN, [first.handle, second.handle])
-    assert journal.envelopes(OTHER, [first.handle]) == ()
-    assert journal.envelopes(RUN, []) == ()
+    assert journal.envelopes(OTHER, [first.handle]) == () and journal.envelopes(RUN, []) == ()
     assert journal.envelopes(RUN, [replace(first.handle, round=2)]) == ()
 
 
@@ -101,10 +86,8 @@ def test_orders_keep_what_they_name(journal: Journal) -> None:
     assert journal.open_orders(ANN)[-1].sealed == named
     again = replace(order_row(0, ANN, attempt=2), sealed=named)
     journal.reissue([again])
-    found = journal.order(again.id)
-    assert found is not None
-    assert found.sealed == named
-    assert journal.orders(RUN, JOIN)[0].sealed == ()
+    found = present(journal.order(again.id))
+    assert found.sealed == named and journal.orders(RUN, JOIN)[0].sealed == ()
 
 
 def test_a_value_lives_as_long_as_a_kept_state_names_it(journal: Journal) -> None:
@@ -120,13 +103,11 @@ def test_a_value_lives_as_long_as_a_kept_state_names_it(journal: Journal) -> Non
     journal.advance(advance(1, state=files("state 2"), retain_from=1, **named))
     assert known(journal, first.handle, second.handle) == {first.handle}
     taken = gone(journal)
-    assert second.cipher in taken
-    assert first.cipher not in taken
+    assert second.cipher in taken and first.cipher not in taken
     journal.advance(advance(2, state=files("state 3"), retain_from=2))
     assert known(journal, first.handle) == {first.handle}, "the state before may be needed once more"
     journal.advance(advance(3, state=files("state 4"), retain_from=4))
-    assert known(journal, first.handle) == set()
-    assert first.cipher in gone(journal)
+    assert known(journal, first.handle) == set() and first.cipher in gone(journal)
 
 
 def test_a_run_that_has_ended_keeps_nothing_sealed(journal: Journal) -> None:
@@ -137,8 +118,7 @@ def test_a_run_that_has_ended_keeps_nothing_sealed(journal: Journal) -> None:
     journal.advance(advance(JOIN, state=files("last"), status=Status.COMPLETED, sealed=(sealed.handle,)))
     assert known(journal, sealed.handle) == set()
     taken = gone(journal)
-    assert sealed.cipher in taken
-    assert digest("last") not in taken
+    assert sealed.cipher in taken and digest("last") not in taken
 
 
 def test_the_first_of_two_envelopes_stays(journal: Journal) -> None:
@@ -153,8 +133,7 @@ def test_the_first_of_two_envelopes_stays(journal: Journal) -> None:
     push(journal, (*sent, *ciphers([again])), ANN)
     reply = Reply(second.id, sent, sealed=(again,))
     assert journal.answer(second.id, reply, OrderStatus.ANSWERED, 40.0, 1, 2) is OrderStatus.ANSWERED
-    assert journal.envelopes(RUN, [first.handle]) == (first,)
-    assert first.cipher not in gone(journal)
+    assert journal.envelopes(RUN, [first.handle]) == (first,) and first.cipher not in gone(journal)
 
 
 def test_a_late_reply_brings_nothing(journal: Journal) -> None:
@@ -162,8 +141,7 @@ def test_a_late_reply_brings_nothing(journal: Journal) -> None:
     began(journal)
     journal.advance(advance(JOIN))
     sealed = envelope(CYD, 1)
-    assert brings(journal, JOIN, CYD, sealed) is OrderStatus.EXPIRED
-    assert known(journal, sealed.handle) == set()
+    assert brings(journal, JOIN, CYD, sealed) is OrderStatus.EXPIRED and known(journal, sealed.handle) == set()
 
 
 def test_who_answered_while_the_round_was_folded_leaves_no_file(journal: Journal) -> None:
@@ -195,11 +173,9 @@ def test_handovers_stand_with_a_clients_keys(journal: Journal) -> None:
     journal.enrol("token", who)
     assert journal.rekey(ANN, first.sign, second, 5.0, "aa" * 64)
     assert journal.rekey(ANN, second.sign, third, 6.0, "bb" * 64)
-    found = journal.client(ANN)
-    assert found is not None
+    found = present(journal.client(ANN))
     assert found.keys == third
     assert found.handovers == (Handover(first, ""), Handover(second, "aa" * 64), Handover(third, "bb" * 64))
     assert journal.rekey(ANN, third.sign, fourth, 7.0)
-    found = journal.client(ANN)
-    assert found is not None
+    found = present(journal.client(ANN))
     assert found.handovers == ()

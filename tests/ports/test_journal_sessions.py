@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from journal_values import ANN, BOB, client, invite, together
+from journal_names import ANN, BOB
+from journal_values import client, invite, together
 
+from tests.engine.present import present
 from tideline.engine.model.accounts import Client, Session, Standing
 from tideline.engine.ports.journal import Journal
 
@@ -22,9 +24,7 @@ def enrolled(journal: Journal) -> Journal:
 
 
 def ann(journal: Journal) -> Client:
-    found = journal.client(ANN)
-    assert found is not None
-    return found
+    return present(journal.client(ANN))
 
 
 def test_a_session_comes_after_the_other(enrolled: Journal) -> None:
@@ -70,8 +70,7 @@ def test_a_doubled_client_may_be_revoked(enrolled: Journal) -> None:
     enrolled.revoke(ANN, "copied", 10.0)
     assert ann(enrolled).standing is Standing.REVOKED
     enrolled.add_invite(invite("again"))
-    assert enrolled.enrol("again", client(ANN))
-    assert ann(enrolled) == client(ANN)
+    assert enrolled.enrol("again", client(ANN)) and ann(enrolled) == client(ANN)
 
 
 def test_of_two_at_once_one_is_the_double(enrolled: Journal) -> None:

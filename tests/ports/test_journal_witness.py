@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
-from journal_values import ANN, BOB, RUN, TEAM, began, client, invite, together
-from test_journal_keys import key
+import pytest
+from journal_names import ANN, BOB, RUN, TEAM
+from journal_values import began, client, invite, together
+from stores import place
+from test_journal_people import key
 
+from tideline.archive.records import MemoryRecords, Records
 from tideline.engine.audit.log import Tip, follow
 from tideline.engine.audit.witness import WITNESSED, Seen, genuine, proof_of, restored, seen
 from tideline.engine.model.accounts import Keys, Standing
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
+from tideline_server.parts import open_parts
 
 NEW = Keys("cc" * 32, "dd" * 32)
 
@@ -74,8 +80,7 @@ def test_an_old_journal_catches_up(journal: Journal) -> None:
     began(restored_one)
     missing = whole.witness(1)
     found = restored(missing, 1, missing[-1].seq, False, 9.0)
-    assert restored_one.catch_up(missing, found, 1)
-    assert not restored_one.catch_up(missing, found, 1)
+    assert restored_one.catch_up(missing, found, 1) and not restored_one.catch_up(missing, found, 1)
     ann, used = restored_one.client(ANN), restored_one.invite("2" * 64)
     assert ann is not None and (ann.standing, ann.revoked, ann.reason) == (Standing.REVOKED, 6.0, "left")
     assert ann.keys == NEW and [each.signature for each in ann.handovers] == ["", "ab"]
@@ -129,3 +134,30 @@ def test_of_two_that_find_it_one_writes(journal: Journal) -> None:
     found = restored(missing, 1, 5, False, 9.0)
     assert sorted(together(*[partial(restored_one.catch_up, missing, found, 1)] * 2), key=bool) == [False, True]
     assert [entry.kind for entry in restored_one.audit()].count("restored") == 1
+
+
+# One suite for every place of the witness's records.
+
+
+@pytest.fixture(params=["memory", "folder", "bucket"])
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> Records:
+    """The records of a chain, empty."""
+    if request.param == "memory":
+        return MemoryRecords()
+    return open_parts(place(request.param, request, tmp_path), tmp_path / "home", cache=1.0).records("chain")
+
+
+def test_records_stay(records: Records) -> None:
+    """Each under its number; the same again is no other, and another is not written over it."""
+    assert records.last() == 0 and records.read(1) is None
+    assert records.write(1, b"one") and records.write(3, b"three") and records.write(1, b"one")
+    assert not records.write(3, b"else")
+    assert (records.last(), records.read(1), records.read(2), records.read(3)) == (3, b"one", None, b"three")
+
+
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
+def test_chains_do_not_meet(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Two databases that had one store after the other; and no record is a part."""
+    parts = open_parts(place(kind, request, tmp_path), tmp_path / "home", cache=1.0)
+    parts.records("one").write(1, b"one")
+    assert parts.records("two").last() == 0 and tuple(parts.digests()) == () and not parts.inventory()

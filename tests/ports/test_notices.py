@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from journal_values import ANN, BOB, OTHER, RUN, began, first, joins, run_row, together
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import began, first, joins, run_row, together
 
-from tests.postgres import own_schema
 from tideline.core.errors import Refused
 from tideline.engine.audit.log import About, Entry
 from tideline.engine.model.access.projects import EVERY, Project
-from tideline.engine.model.notices import (
-    DAY,
-    HOUR,
-    MOST_TARGETS,
-    MOST_WAITING,
-    Form,
-    Kind,
-    Notice,
-    Outgoing,
-    Target,
-    lasting,
-)
+from tideline.engine.model.notices import DAY, HOUR, MOST_TARGETS, MOST_WAITING, Form, Kind, Notice, Outgoing, Target, lasting
 from tideline.engine.model.orders import Hold
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.store import SqlJournal
@@ -32,18 +21,11 @@ from tideline_server.store import SqlJournal
 NOW = 1_000_000.0
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlJournal]:
+@pytest.fixture
+def journal(migrated_where: str) -> Iterator[SqlJournal]:
     """A journal in a database, empty."""
-    if request.param == "sqlite":
-        made = SqlJournal(tmp_path / "journal.db")
-        yield made
-        made.close()
-        return
-    with own_schema() as url:
-        made = SqlJournal(url)
-        yield made
-        made.close()
+    with closing(SqlJournal(migrated_where)) as journal:
+        yield journal
 
 
 def target(name: str = "chat", **changes: object) -> Target:
@@ -270,8 +252,7 @@ def test_a_removed_target_or_project_takes_what_waits_along(journal: SqlJournal)
     journal.create([run_row(RUN, project="cardio")], [])
     journal.set_status(RUN, OPEN, Status.FAILED, "", NOW)
     read(journal)
-    assert journal.notices.pending(NOW).waiting == 2
-    assert journal.end_project("cardio", NOW)
+    assert journal.notices.pending(NOW).waiting == 2 and journal.end_project("cardio", NOW)
     assert [each.name for each in journal.notices.targets()] == ["chat"] and journal.notices.pending(NOW).waiting == 1
     journal.notices.remove_target(target(), "", NOW)
     assert journal.notices.pending(NOW).waiting == 0

@@ -1,4 +1,4 @@
-"""From what happens to a run to its receiver: away, failing, gone, hanging; and coordinators that die or work side by side."""
+"""From what happens to a run to its receiver: away, failing, gone; and coordinators that die or work side by side."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from journal_values import OTHER, RUN, run_row, together
+from journal_names import OTHER, RUN
+from journal_values import run_row, together
 
-from tests.postgres import own_schema
 from tests.receivers import Receiver, receiving
 from tideline.engine.audit.log import About
 from tideline.engine.coordinator.notices.courier import CLAIM_SECONDS, Courier, Reports
@@ -36,7 +36,7 @@ class Scene:
     def __init__(self, where: str | Path, receiver: Receiver) -> None:
         self.where, self.receiver, self.clock = where, receiver, ManualClock(NOW)
         self.journal = SqlJournal(where)
-        self.sender = NoticeSender(Webhooks(allowed_in(["127.0.0.0/8"]), seconds=1.0))
+        self.sender = NoticeSender(Webhooks(allowed_in(["127.0.0.0/8"]), seconds=120.0))
         self.outcomes = list[str]()
         self.journals, self.couriers = [self.journal], list[Courier]()
         self.add("chat", receiver.url)
@@ -87,27 +87,14 @@ class Standing:
         return self._send(target, outgoing, now)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+@pytest.fixture
+def scene(migrated_where: str) -> Iterator[Scene]:
     """A scene on each database."""
     with receiving() as receiver:
-        if request.param == "sqlite":
-            made = Scene(tmp_path / "journal.db", receiver)
-            yield made
-            closed(made)
-            return
-        with own_schema() as url:
-            made = Scene(url, receiver)
-            yield made
-            closed(made)
-
-
-def closed(made: Scene) -> None:
-    """All that was opened."""
-    for courier in made.couriers:
-        courier.close()
-    for journal in made.journals:
-        journal.close()
+        scene = Scene(migrated_where, receiver)
+        yield scene
+        for opened in (*scene.couriers, *scene.journals):
+            opened.close()
 
 
 def test_a_run_that_fails_is_heard_of(scene: Scene) -> None:
@@ -137,8 +124,7 @@ def test_a_receiver_that_is_away_for_an_hour_gets_it_after_that(scene: Scene) ->
         tries += [scene.clock.now()] * (len(scene.receiver.got) - before)
     assert began == 1 and tries[0] == NOW + 10.0 and 6 < len(tries) < 12
     pauses = [b - a for a, b in pairwise(tries)]
-    assert pauses == sorted(pauses)
-    assert scene.journal.notices.targets()[0].reason == "HTTP 500"
+    assert pauses == sorted(pauses) and scene.journal.notices.targets()[0].reason == "HTTP 500"
     scene.receiver.answers = [200]
     scene.clock.advance(HOUR)
     courier.step()

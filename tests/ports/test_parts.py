@@ -7,15 +7,25 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save
+from stores import SHARED, store
 
+from tideline import nets
 from tideline.archive.digests import digest_of
 from tideline.archive.errors import BadName, DigestMismatch, PartMismatch, PartMissing, TooLarge
 from tideline.archive.folder import FolderParts, FolderUpload
 from tideline.archive.parts import MemoryParts, Parts
-from tideline.core.errors import Stale
+from tideline.core.asked.world import World
+from tideline.core.errors import ConfigRefused, Stale
 from tideline.core.run import Digest
+from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
+from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.parts import open_parts
 
 BYTES = bytes(range(256)) * 40
@@ -40,18 +50,14 @@ def parts(request: pytest.FixtureRequest, tmp_path: Path) -> Parts:
 def test_what_is_put_can_be_viewed(parts: Parts) -> None:
     """Joined buffers come back under the digest of their bytes, with their size."""
     digest = parts.put([BYTES[:100], bytearray(BYTES[100:200]), memoryview(BYTES)[200:]])
-    assert digest == name(BYTES)
-    assert parts.has(digest)
-    assert parts.size(digest) == len(BYTES)
+    assert digest == name(BYTES) and parts.has(digest) and parts.size(digest) == len(BYTES)
     assert bytes(parts.view(digest)) == BYTES
 
 
 def test_a_part_without_bytes_is_a_part(parts: Parts) -> None:
     """Nothing has a digest too."""
     digest = parts.put([])
-    assert digest == name(b"")
-    assert parts.size(digest) == 0
-    assert bytes(parts.view(digest)) == b""
+    assert digest == name(b"") and parts.size(digest) == 0 and bytes(parts.view(digest)) == b""
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5))
@@ -59,15 +65,13 @@ def test_bytes_survive(chunks: list[bytes]) -> None:
     """However the bytes are cut, the part is the same."""
     parts = MemoryParts()
     assert parts.put(chunks) == parts.put([b"".join(chunks)])
-    assert bytes(parts.view(parts.put(chunks))) == b"".join(chunks)
-    assert len(list(parts.digests())) == 1
+    assert bytes(parts.view(parts.put(chunks))) == b"".join(chunks) and len(list(parts.digests())) == 1
 
 
 def test_a_part_is_kept_once(parts: Parts) -> None:
     """Putting it again changes nothing."""
     digest = parts.put([BYTES])
-    assert parts.put([BYTES]) == digest
-    assert list(parts.digests()) == [digest]
+    assert parts.put([BYTES]) == digest and list(parts.digests()) == [digest]
 
 
 def test_writing_to_a_view_never_reaches_the_store(parts: Parts) -> None:
@@ -75,9 +79,7 @@ def test_writing_to_a_view_never_reaches_the_store(parts: Parts) -> None:
     digest = parts.put([BYTES])
     view = parts.view(digest)
     view[:5] = b"stray"
-    assert bytes(view[:5]) == b"stray"
-    assert bytes(parts.view(digest)) == BYTES
-    assert parts.put([BYTES]) == digest
+    assert bytes(view[:5]) == b"stray" and bytes(parts.view(digest)) == BYTES and parts.put([BYTES]) == digest
 
 
 def test_a_dropped_part_is_gone(parts: Parts) -> None:
@@ -86,9 +88,7 @@ def test_a_dropped_part_is_gone(parts: Parts) -> None:
     view = parts.view(digest)
     parts.drop(digest)
     parts.drop(digest)
-    assert not parts.has(digest)
-    assert list(parts.digests()) == [other]
-    assert bytes(view) == BYTES
+    assert not parts.has(digest) and list(parts.digests()) == [other] and bytes(view) == BYTES
     for ask in (parts.view, parts.size):
         with pytest.raises(PartMissing) as told:
             ask(digest)
@@ -114,12 +114,10 @@ def test_an_upload_becomes_a_part(parts: Parts) -> None:
     assert upload.offset == 0
     for at in range(0, len(BYTES), 1000):
         upload.write(memoryview(BYTES)[at : at + 1000])
-        assert upload.offset == min(at + 1000, len(BYTES))
-        assert not parts.has(name(BYTES))
+        assert upload.offset == min(at + 1000, len(BYTES)) and not parts.has(name(BYTES))
     assert upload.commit() == name(BYTES)
     upload.close()
-    assert bytes(parts.view(name(BYTES))) == BYTES
-    assert list(parts.digests()) == [name(BYTES)]
+    assert bytes(parts.view(name(BYTES))) == BYTES and list(parts.digests()) == [name(BYTES)]
 
 
 def test_a_cut_upload_goes_on_where_it_was(parts: Parts) -> None:
@@ -131,8 +129,7 @@ def test_a_cut_upload_goes_on_where_it_was(parts: Parts) -> None:
         cut.close()
     rest = parts.upload(name(BYTES), len(BYTES))
     rest.write(BYTES[rest.offset :])
-    assert rest.commit() == name(BYTES)
-    assert bytes(parts.view(name(BYTES))) == BYTES
+    assert rest.commit() == name(BYTES) and bytes(parts.view(name(BYTES))) == BYTES
 
 
 def test_two_senders_of_one_part_do_not_meet(parts: Parts) -> None:
@@ -144,8 +141,7 @@ def test_two_senders_of_one_part_do_not_meet(parts: Parts) -> None:
     two.write(BYTES)
     assert two.commit() == name(BYTES)
     one.write(BYTES[1000:])
-    assert one.commit() == name(BYTES)
-    assert bytes(parts.view(name(BYTES))) == BYTES
+    assert one.commit() == name(BYTES) and bytes(parts.view(name(BYTES))) == BYTES
 
 
 def test_bytes_that_do_not_fit_their_digest_are_forgotten(parts: Parts) -> None:
@@ -197,8 +193,7 @@ def leftovers(folder: Path) -> list[str]:
 def test_parts_are_there_for_the_next_process(folder: Path) -> None:
     """A second store over the folder has the same parts, and nothing else lies in it."""
     digest = FolderParts(folder).put([BYTES])
-    assert list(FolderParts(folder).digests()) == [digest]
-    assert leftovers(folder) == [digest]
+    assert list(FolderParts(folder).digests()) == [digest] and leftovers(folder) == [digest]
 
 
 @pytest.mark.parametrize("bad", ["", "..", "../../etc/passwd", "A" * 64, "0" * 63, "0" * 65])
@@ -242,9 +237,7 @@ def test_a_process_that_starts_does_not_end_anothers_write(folder: Path) -> None
 
     parts = Swept(folder)
     digest = parts.put([BYTES])
-    assert parts.sweeps == 2
-    assert bytes(parts.view(digest)) == BYTES
-    assert leftovers(folder) == [digest]
+    assert parts.sweeps == 2 and bytes(parts.view(digest)) == BYTES and leftovers(folder) == [digest]
 
 
 def halfway(folder: Path) -> FolderUpload:
@@ -264,8 +257,7 @@ def test_a_frozen_process_that_goes_on_writing_spoils_no_part(folder: Path) -> N
     frozen.write(BYTES[5000:])
     with pytest.raises(Stale):
         frozen.commit()
-    assert bytes(FolderParts(folder).view(name(BYTES))) == BYTES
-    assert leftovers(folder) == [name(BYTES)]
+    assert bytes(FolderParts(folder).view(name(BYTES))) == BYTES and leftovers(folder) == [name(BYTES)]
 
 
 def test_a_frozen_process_names_nothing_that_is_not_whole(folder: Path) -> None:
@@ -314,8 +306,7 @@ parts.put([bytes(10)])
 def test_a_full_disk_leaves_nothing_behind(folder: Path, way: str) -> None:
     """A process that may write so much and no more is told so, forgets what it began, and can still keep what fits."""
     ended = subprocess.run([sys.executable, "-W", "error", "-c", FULL, str(folder), way], capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "No room" in ended.stdout
+    assert (ended.returncode, ended.stderr) == (0, "") and "No room" in ended.stdout
     assert leftovers(folder) == [name(bytes(10))]
 
 
@@ -342,11 +333,9 @@ def test_a_kill_in_the_middle_of_a_write_leaves_no_part(folder: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", KILLED, str(folder)], capture_output=True)
     assert ended.returncode == -9
     parts = FolderParts(folder)
-    assert list(parts.digests()) == []
-    assert len(leftovers(folder)) == 1
+    assert list(parts.digests()) == [] and len(leftovers(folder)) == 1
     parts.sweep()
-    assert leftovers(folder) == []
-    assert bytes(parts.view(parts.put([bytes(2000)]))) == bytes(2000)
+    assert leftovers(folder) == [] and bytes(parts.view(parts.put([bytes(2000)]))) == bytes(2000)
 
 
 @pytest.mark.parametrize("at", [0, 100, len(BYTES)])
@@ -364,3 +353,29 @@ def test_of_a_discarded_upload_nothing_stays(parts: Parts, at: int) -> None:
     again.commit()
     again.discard()
     assert bytes(parts.view(name(BYTES))) == BYTES
+
+
+# Weights that one process uploads are read by another: over a shared folder, and over a bucket of which it has no copy.
+WORLD = World(inputs=(1, 64, 64), classes=40, model="mlp")  # of about a megabyte, as a large object is
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_weights_are_read_where_they_were_not_uploaded(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    """As a numeric worker reads them: checked, then copied; what is cut, or gone, is refused at its place."""
+    here, there = (store(kind, request, tmp_path / name) for name in ("one", "two"))
+    weights = nets.weights_of(nets.build(WORLD))
+    content = save(weights)
+    digest = digest_of([content])
+    room = PartStore(here, MemoryJournal(), ManualClock())
+    upload = room.upload_initial_weights(digest, len(content))
+    with pytest.raises(ConfigRefused, match="There are no weights"):
+        check_initial_weights(there, WORLD, digest)
+    upload.write(content)
+    room.commit([upload], *UPLOADER)
+    assert check_initial_weights(there, WORLD, digest) == len(content)
+    read = read_initial_weights(there, WORLD, digest)
+    assert list(read) == list(weights) and all(torch.equal(read[name], w) for name, w in weights.items())
+    there.drop(digest)
+    with pytest.raises(ConfigRefused, match="There are no weights") as refusal:
+        check_initial_weights(store(kind, request, tmp_path / "three"), WORLD, digest)
+    assert refusal.value.context["path"] == "weights"

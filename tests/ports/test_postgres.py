@@ -12,22 +12,9 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
-from journal_values import (
-    ANN,
-    OTHER,
-    RUN,
-    advance,
-    answer,
-    began,
-    files,
-    first,
-    push,
-    run_row,
-    together,
-    two_rounds_old,
-    visible,
-)
-from journal_wear import four_openings, read_beside_a_writer, survive_kills
+from journal_names import ANN, OTHER, RUN
+from journal_values import advance, answer, began, files, first, push, run_row, together, two_rounds_old, visible
+from journal_wear import read_beside_a_writer, survive_kills
 from relay import relayed
 from sqlalchemy import Connection, text
 from test_journal_lives import MOVES, Life, Move, known_parts
@@ -40,6 +27,8 @@ from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 from tideline_server.store.database.transactions import open_store
+
+pytestmark = pytest.mark.nightly(job="postgres")
 
 
 @pytest.fixture
@@ -150,8 +139,7 @@ def test_words_come_back(journal: SqlJournal) -> None:
     journal.event(RUN, kind, data, 1.0)
     journal.event(RUN, "nul\x00", {}, 1.0)
     told = journal.events(RUN)[-2:]
-    assert (told[0].kind, dict(told[0].data)) == (kind, data)
-    assert told[1].kind == "nul\ufffd"
+    assert (told[0].kind, dict(told[0].data)) == (kind, data) and told[1].kind == "nul\ufffd"
 
 
 # Several at once
@@ -160,12 +148,9 @@ def test_words_come_back(journal: SqlJournal) -> None:
 def test_two_journals_see_each_others_writes(journal: SqlJournal, address: str) -> None:
     """Whatever either has read and remembered before, what the other wrote since is there."""
     other = SqlJournal(address)
-    assert visible(other) == visible(journal)
-    assert other.advance(advance(1, files("m3"), files("s3")))
-    assert visible(other) == visible(journal)
-    assert journal.advance(advance(2, files("m4"), files("s4")))
-    assert not other.advance(advance(2))
-    assert visible(other) == visible(journal)
+    assert visible(other) == visible(journal) and other.advance(advance(1, files("m3"), files("s3")))
+    assert visible(other) == visible(journal) and journal.advance(advance(2, files("m4"), files("s4")))
+    assert not other.advance(advance(2)) and visible(other) == visible(journal)
     other.close()
 
 
@@ -187,11 +172,6 @@ def test_a_reader_sees_one_moment(journal: SqlJournal, address: str) -> None:
 def test_readers_go_on_beside_a_writer(journal: SqlJournal) -> None:
     """Readers in several threads see whole rounds only, never fewer than an earlier look at the run told."""
     read_beside_a_writer(journal)
-
-
-def test_four_openings_at_once_make_one_store(apart: str) -> None:
-    """Whoever comes second finds the tables that the first has made."""
-    four_openings(apart)
 
 
 NOTER = """
@@ -254,8 +234,7 @@ def test_a_connection_cut_in_mid_transaction(journal: SqlJournal, address: str) 
         thread, raised = in_background(lambda: journal.advance(advance(1, files("m3"), files("s3"))))
         run(address, f"SELECT pg_terminate_backend({waiting(address)})")
         thread.join()
-    assert [type(error) for error in raised] == [Unreachable]
-    assert visible(journal) == before
+    assert [type(error) for error in raised] == [Unreachable] and visible(journal) == before
     assert journal.advance(advance(1, files("m3"), files("s3")))
 
 
@@ -281,8 +260,7 @@ def test_a_commit_whose_answer_is_lost(journal: SqlJournal, address: str) -> Non
                 again()
             relay.cutting = False
             written = visible(journal)
-            assert again() == told
-            assert visible(journal) == written
+            assert again() == told and visible(journal) == written
         far.close()
     assert [r.cursor for r in journal.rounds(RUN)] == [JOIN, 0, 1]
     assert notes(journal)[-3:] == ["closed", "answered", "stalled"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from sqlalchemy import create_engine, func, select
 
 from tests.aging import DAY, Now, parts_on_disk, store_of, write_run
-from tests.postgres import own_schema
 from tideline.core.run import RunId
 from tideline.engine.audit.archived import ARCHIVED, chain_in
 from tideline.engine.audit.log import Tip, follow
@@ -27,16 +25,6 @@ from tideline_server.store.database.address import read_address
 from tideline_server.store.schema import metadata
 
 OF_RUNS = ("runs", "orders", "events", "refs", "drafts", "rosters", "round_totals", "leases")
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'journal.db'}"
-        return
-    with own_schema() as url:
-        yield url
 
 
 def rows_in(where: str) -> dict[str, int]:
@@ -77,8 +65,7 @@ def after_the_rules(where: str, folder: Path, many: int) -> dict[str, float]:
     after = rows_in(where)
     for name in OF_RUNS:
         assert after[name] == (len(young) if name == "events" else before[name] / 2), name
-    assert after["tombstones"] == many / 2
-    assert {path.suffix for path in archive.folder.iterdir()} <= {".jsonl"}
+    assert after["tombstones"] == many / 2 and {path.suffix for path in archive.folder.iterdir()} <= {".jsonl"}
     size = sum(path.stat().st_size for path in parts.rglob("*") if path.is_file())
     return {"runs": many, "seconds": seconds, "parts_bytes": size, "archive_bytes": archive.bytes()}
 

@@ -40,8 +40,7 @@ def test_two_coordinators_share_their_parts(tmp_path: Path) -> None:
     """What one keeps the other has, and what one drops is gone."""
     one, two = opened(tmp_path / "one"), opened(tmp_path / "two")
     digest = one.put([BYTES])
-    assert two.has(digest)
-    assert bytes(two.view(digest)) == BYTES
+    assert two.has(digest) and bytes(two.view(digest)) == BYTES
     two.drop(digest)
     assert (one.has(digest), list(one.digests())) == (False, [])
 

@@ -10,7 +10,8 @@ from functools import partial
 
 import psycopg
 import pytest
-from journal_values import ANN, BOB, advance, answer, client, digest, files, invite, joins, push, reply, run_row, together
+from journal_names import ANN, BOB
+from journal_values import advance, answer, client, digest, files, invite, joins, push, reply, run_row, together
 
 from tests.postgres import needed, run, with_options
 from tideline.core.errors import Unreachable
@@ -181,8 +182,7 @@ def test_a_frozen_write_holds_up_its_own_run_only(journals: tuple[SqlJournal, Sq
         two.collect(0.0)
         assert set(two.run_ids()) >= {RUNS[0], RunId("run-e")}
         frozen.rollback()
-    assert one.advance(advance(JOIN))
-    assert digest("m") in two.held(files("m"), RUNS[1], ANN, 1.0)
+    assert one.advance(advance(JOIN)) and digest("m") in two.held(files("m"), RUNS[1], ANN, 1.0)
 
 
 def in_a_write(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from journal_values import RUN, began
+from journal_names import RUN
+from journal_values import began
 from migrating import DIE, LATER, later
 from sqlalchemy import create_engine, inspect
 
@@ -19,24 +20,12 @@ from tideline_server.store.database.revisions import OLDEST, newest
 from tideline_server.store.database.standing import downgrade, standing
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def where(migrated_where: str) -> str:
     """The URL of a database with a run in it."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'journal.db'}"
-        write(url)
-        yield url
-        return
-    with own_schema() as url:
-        write(url)
-        yield url
-
-
-def write(url: str) -> None:
-    """Begin a run."""
-    journal = SqlJournal(url)
-    began(journal)
-    journal.close()
+    with closing(SqlJournal(migrated_where)) as journal:
+        began(journal)
+    return migrated_where
 
 
 def process(migrations: Path, where: str, *target: str) -> int:
@@ -56,13 +45,11 @@ def shape(where: str) -> dict[str, list[str]]:
 
 def has_its_run(where: str) -> bool:
     """Whether this version opens it and finds what it wrote."""
-    journal = SqlJournal(where)
-    try:
+    with closing(SqlJournal(where)) as journal:
         return journal.run(RUN) is not None
-    finally:
-        journal.close()
 
 
+@pytest.mark.nightly(job="services")
 def test_a_newer_one_says_who_wrote_it_and_how_to_go_back(where: str, tmp_path: Path) -> None:
     """The older version names the newer one and its command; after that command it goes on, and nothing is lost that it wrote."""
     before = shape(where)
@@ -72,11 +59,11 @@ def test_a_newer_one_says_who_wrote_it_and_how_to_go_back(where: str, tmp_path: 
     assert f"with 99.0.0 run `tideline database downgrade {newest()}`" in refusal.value.todo
     with pytest.raises(StoreRefused, match=f"schema revision {LATER} of tideline 99.0.0"):
         downgrade(where, newest())
-    assert process(tmp_path / "later", where, newest()) == 0
-    assert shape(where) == before and has_its_run(where)
+    assert process(tmp_path / "later", where, newest()) == 0 and shape(where) == before and has_its_run(where)
     assert [each.revision for each in standing(where).upgrades] == [newest()]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_migration_that_is_killed_leaves_nothing(where: str, tmp_path: Path) -> None:
     """Of its first half neither, on either database: the old version goes on, and the new one begins anew."""
     before = shape(where)
@@ -115,6 +102,7 @@ def test_revisions_that_there_is_no_way_to(where: str, target: str, what: str) -
     assert standing(where).revision == newest()
 
 
+@pytest.mark.nightly(job="postgres")
 def test_not_beneath_a_coordinator() -> None:
     """On Postgres the others' connections are seen."""
     with own_schema() as url:
@@ -125,11 +113,15 @@ def test_not_beneath_a_coordinator() -> None:
         assert downgrade(url, OLDEST).revision == OLDEST
 
 
-def test_databases_that_are_none(tmp_path: Path) -> None:
-    """No file is made, and an empty database has no revision."""
+def test_a_database_that_is_none(tmp_path: Path) -> None:
+    """It is refused, and no file is made."""
     with pytest.raises(StoreRefused, match="There is no database"):
         standing(tmp_path / "nowhere.db")
     assert not (tmp_path / "nowhere.db").exists()
+
+
+@pytest.mark.nightly(job="postgres")
+def test_an_empty_database_has_no_revision() -> None:
     with own_schema() as url:
         assert standing(url).revision is None
         with pytest.raises(StoreRefused, match="is empty"):

@@ -13,7 +13,6 @@ FAST: dict[str, Any] = {"method": "fedavg", "config": {"rounds": 2, "rate": 0.1}
 
 
 def rows(n: int = 60, seed: int = 0, width: int = 6) -> tuple[Tensor, Tensor]:
-    """x (n, width), y (n,)."""
     rng = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % 3
     x = torch.randn(n, width, generator=rng) / 2
@@ -22,11 +21,9 @@ def rows(n: int = 60, seed: int = 0, width: int = 6) -> tuple[Tensor, Tensor]:
 
 
 def sites(**more: Any) -> dict[str, Site]:
-    """Two with labels, one without."""
     made = {"a": Site(train=rows()), "b": Site(train=rows(seed=1)), "c": Site(train=rows(seed=2), role="target")}
     return {**made, **more}
 
 
 def build(world: Any, width: int = 8) -> nn.Module:
-    """A network of the user's own."""
     return nn.Sequential(nn.Linear(world.inputs[0], width), nn.ReLU(), nn.Linear(width, world.classes))

@@ -17,7 +17,6 @@ NAMES = [name for name in tideline.__all__ if name not in ("__version__", "error
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_example_in_the_docstring_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     public = getattr(tideline, name)
@@ -31,7 +30,6 @@ def test_the_example_in_the_docstring_runs(name: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("name", [name for name in NAMES if inspect.isclass(getattr(tideline, name))])
 def test_methods_are_described(name: str) -> None:
-    """Those that are public."""
     for own, each in vars(getattr(tideline, name)).items():
         if not own.startswith("_") and (inspect.isfunction(each) or isinstance(each, property)):
             assert inspect.getdoc(each), f"{name}.{own}"
@@ -44,6 +42,5 @@ def test_what_is_not_public_is_not_there() -> None:
 
 
 def test_importing_it_loads_no_torch() -> None:
-    """In a process of its own."""
     code = "import sys, tideline; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -22,7 +22,6 @@ from tideline.nets import registry
 
 
 def test_a_simulation_learns_and_gives_a_model_that_predicts() -> None:
-    """From arrays to classes of new rows."""
     run = tideline.simulate(**{**FAST, "config": {"rounds": 12, "rate": 0.3}}, sites=sites())
     assert run.status == "completed" and run.cause == "", run.result.cause
     accuracy = run.result.accuracy("target")
@@ -33,7 +32,6 @@ def test_a_simulation_learns_and_gives_a_model_that_predicts() -> None:
 
 
 def test_the_same_seed_gives_the_same_digest_whatever_form_asks() -> None:
-    """A dict, keywords over it, a file."""
     given = {key: value for key, value in FAST.items() if key != "progress"}
     first = tideline.simulate(given, sites=sites(), progress=False)
     second = tideline.simulate({**given, "config": {"rounds": 5}}, config=given["config"], sites=sites(), progress=False)
@@ -50,7 +48,6 @@ def test_a_file_and_out(tmp_path: Path) -> None:
 
 
 def test_how_the_world_was_found_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    """In the result, and with progress on stderr."""
     run = tideline.simulate(**{**FAST, "progress": True}, sites=sites())
     assert "world.inputs is [6], as the sites' first rows are" in run.result.notes
     assert "world.classes is 3, the largest label plus 1" in run.result.notes
@@ -60,13 +57,11 @@ def test_how_the_world_was_found_is_noted(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_is_said_is_not_inferred() -> None:
-    """More classes than there are labels."""
     run = tideline.simulate(**{**FAST, "world": {"model": "mlp", "inputs": [6], "classes": 5}}, sites=sites())
     assert run.result.data["world"]["classes"] == 5 and not any("world." in note for note in run.result.notes)
 
 
 def test_folders_are_sites_too(tmp_path: Path) -> None:
-    """As agents take them; their world is the one that fits."""
     digits.write_site(tmp_path / "a", "usps", 0, 20)
     digits.write_site(tmp_path / "b", "usps", 1, 20)
     given = {"a": Site(train=tmp_path / "a"), "b": Site(train=str(tmp_path / "b"), role="target")}
@@ -128,7 +123,6 @@ def test_what_a_network_raises_in_a_step_is_in_the_log(caplog: pytest.LogCapture
 
 
 def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path: Path) -> None:
-    """And refused, with the way out, where it is not."""
     run = tideline.simulate(**{**FAST, "world": {"model": "mine"}}, sites=sites(), networks={"mine": build})
     file, x = run.export(tmp_path / "model.safetensors"), rows()[0]
     loaded = tideline.load(file, networks={"mine": build})
@@ -138,7 +132,6 @@ def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path
 
 
 def test_networks_of_two_threads_are_two() -> None:
-    """One name, two functions, at the same time."""
     shapes, both = {}, threading.Barrier(2)
 
     def play(width: int) -> None:
@@ -159,7 +152,6 @@ def test_networks_of_two_threads_are_two() -> None:
 
 
 def test_metrics_are_rows_or_a_frame() -> None:
-    """Scores of the last scoring have intervals and n."""
     run = tideline.simulate(**FAST, sites=sites())
     found = run.metrics()
     if importlib.util.find_spec("pandas"):
@@ -172,7 +164,6 @@ def test_metrics_are_rows_or_a_frame() -> None:
 
 
 def test_a_plot_has_the_unit_and_n() -> None:
-    """On its axes."""
     run = tideline.simulate(**FAST, sites=sites())
     (axes,) = run.plot().axes
     assert axes.get_ylabel() == "accuracy, % of held-out rows" and "n = 12 (a)" in axes.get_xlabel()
@@ -181,7 +172,6 @@ def test_a_plot_has_the_unit_and_n() -> None:
 
 
 def test_each_site_s_own_model() -> None:
-    """With a method whose sites have their own, one is named."""
     run = tideline.simulate(
         {"method": "local", "config": {"rounds": 1}, "world": {"model": "mlp"}}, sites=sites(), progress=False
     )
@@ -194,7 +184,6 @@ def test_each_site_s_own_model() -> None:
 
 
 def test_export_writes_each_format(tmp_path: Path) -> None:
-    """By the suffix."""
     run = tideline.simulate(**FAST, sites=sites())
     assert tideline.load(run.export(tmp_path / "model.safetensors")).predict(rows()[0]).classes.shape == (60,)
     beside = {"normalisation.mean", "normalisation.scale"}
@@ -245,7 +234,6 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("given", "kind", "words"), BAD, ids=lambda value: value[:40] if isinstance(value, str) else "")
 def test_what_is_wrong_is_raised(given: dict[str, Any], kind: type[Exception], words: str) -> None:
-    """Before the run begins, in the words of the command line."""
     with pytest.raises(kind, match=words):
         tideline.simulate(**{**FAST, "sites": sites(), **given})
 
@@ -259,7 +247,6 @@ def test_what_is_wrong_is_raised(given: dict[str, Any], kind: type[Exception], w
     ],
 )
 def test_rows_of_which_no_world_can_be_found(given: Any, words: str) -> None:
-    """By the row, in words about it."""
     with pytest.raises(DataRefused, match=words):
         tideline.simulate(**FAST, sites=sites(d=Site(train=given)))
 

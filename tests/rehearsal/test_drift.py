@@ -47,6 +47,12 @@ def test_a_move_to_a_shift_that_was_rehearsed() -> None:
     assert drift(of(normal(300, 7)), of(normal(300, 8, by=1.0, wide=1.4)), LABELLED, REHEARSED).holds is Holds.REHEARSED
 
 
+@pytest.mark.parametrize(("by", "wide"), [(1.0, 1.0), (0.0, 3.0)], ids=["of means", "of spreads"])
+def test_a_move_of_means_or_of_spreads_alone_is_drift(by: float, wide: float) -> None:
+    """Report drift if one of both has moved, though the other stayed."""
+    assert drift(of(normal(300, 7, by, wide)), of(normal(300, 8)), LABELLED, REHEARSED).holds is not Holds.AS_IT_WAS
+
+
 def test_a_move_to_where_nothing_was_rehearsed() -> None:
     assert drift(of(normal(300, 7, by=9.0)), of(normal(300, 8)), LABELLED, REHEARSED).holds is Holds.NO
     assert drift(of(normal(300, 7, by=9.0)), of(normal(300, 8)), LABELLED, []).holds is Holds.NO

@@ -44,8 +44,7 @@ def test_by_the_books() -> None:
     key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(SEED)
     n = CHUNK // 2 + 3  # two chunks and a rest, of 32 bits
     stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor().update(bytes(4 * n))
-    assert key == key_of(SEED, "a", 1)
-    assert numbers(key, n).tobytes() == stream
+    assert key == key_of(SEED, "a", 1) and numbers(key, n).tobytes() == stream
     assert numbers(key, n // 2, np.uint64).tobytes() == stream[: n // 2 * 8]
     draw = drawing(key)
     assert draw(5) + draw(0) + draw(20) == stream[:25]
@@ -66,8 +65,7 @@ def test_what_is_added_is_taken_away(n: int, key: bytes, dtype: type[np.unsigned
 @given(USES, USES)
 def test_two_uses_share_no_key(a: list[str | int], b: list[str | int]) -> None:
     alike = [(type(part), part) for part in a] == [(type(part), part) for part in b]
-    assert (key_of(SEED, *a) == key_of(SEED, *b)) is alike
-    assert key_of(SEED, *a) != key_of(bytes(32), *a)
+    assert (key_of(SEED, *a) == key_of(SEED, *b)) is alike and key_of(SEED, *a) != key_of(bytes(32), *a)
 
 
 def test_seeds_of_another_length_are_refused() -> None:

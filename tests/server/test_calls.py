@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from tests.acceptance.raw import SERVICE, Raw, refused
 from tests.engine.low_order import LOW_ORDER
 from tests.server.grpc_port import grpc_port_of
+from tests.server.loops import LONG
 from tests.synthetic import experiment
 from tideline.archive.digests import digest_of
 from tideline.core.run import OrderId, RunId
@@ -67,21 +68,11 @@ def test_a_sign_of_life_asks_which_runs_were_deleted(there: tuple[Federation, Ra
     federation, raw = there
     with federation.journal._lock:
         for at, project in enumerate(("default", "other", "default")):
-            stone = Tombstone(
-                run=RunId(f"gone-{at}-{raw.name}"),
-                name="",
-                method="fedavg",
-                status="completed",
-                created=0.0,
-                ended=1.0,
-                state_digest=None,
-                parent=None,
-                project=project,
-                deleted=2.0,
-                by="",
-                rule="",
+            run = RunId(f"gone-{at}-{raw.name}")
+            times: dict[str, Any] = {"created": 0.0, "ended": 1.0, "deleted": 2.0, "state_digest": None, "parent": None}
+            federation.journal._tombstones[run] = Tombstone(
+                run, name="", method="fedavg", status="completed", project=project, by="", rule="", **times
             )
-            federation.journal._tombstones[stone.run] = stone
     asked = pb.BeatRequest(stored=["unknown", *(f"gone-{at}-{raw.name}" for at in range(3))])
     assert list(raw.ask("Beat", asked, pb.BeatReply).deleted) == [f"gone-0-{raw.name}", f"gone-2-{raw.name}"]
     asked = pb.BeatRequest(stored=[*(f"run-{i}" for i in range(64)), f"gone-0-{raw.name}"])
@@ -153,9 +144,9 @@ def test_a_push_is_proven_by_its_head(there: tuple[Federation, Raw]) -> None:
     call = raw.channel.stream_unary(f"{SERVICE}Push", None, None)
     other = pb.PushHead(order="o", parts=[pb.Arrival(digest="e", size=1)]).SerializeToString()
     for sent in (other, b"", b"\xff"):
-        kind, _ = refused(lambda sent=sent: call(iter([sent]), metadata=raw.proof("Push", head), timeout=10))
+        kind, _ = refused(lambda sent=sent: call(iter([sent]), metadata=raw.proof("Push", head), timeout=LONG))
         assert kind == "IdentityRefused"
-    assert refused(lambda: call(iter([head]), metadata=raw.proof("Push", head), timeout=10))[0] == "NotFound"
+    assert refused(lambda: call(iter([head]), metadata=raw.proof("Push", head), timeout=LONG))[0] == "NotFound"
 
 
 @pytest.mark.parametrize("late", [WINDOW_SECONDS + 30, -WINDOW_SECONDS - 30])
@@ -183,6 +174,14 @@ def test_an_enrolment_without_keys(there: tuple[Federation, Raw], keys: tuple[by
     assert refused(lambda: raw.enrol("t", sign_key=keys[0], receive_key=keys[1]))[0] == "Malformed"
 
 
+def rotation(fresh: Raw, receive_key: bytes = b"", signer: Raw | None = None, name: str = "") -> pb.RotateRequest:
+    """New keys that sign for themselves; with another receiving key, by another's key, or for another name."""
+    sign_key, receive_key = fresh.public[0], receive_key or fresh.public[1]
+    words = f"tideline rotation 2\n{name or fresh.name}\n{sign_key.hex()}\n{receive_key.hex()}".encode()
+    signature = (signer or fresh).key.sign(words)
+    return pb.RotateRequest(sign_key=sign_key, receive_key=receive_key, signature=signature)
+
+
 def test_keys_of_low_order(there: tuple[Federation, Raw]) -> None:
     """Neither enrolled nor rotated to: whatever is sealed to one, anybody could open."""
     federation, raw = there
@@ -190,9 +189,7 @@ def test_keys_of_low_order(there: tuple[Federation, Raw]) -> None:
     kind, what = refused(lambda: Raw(raw.channel, "weak").enrol(token, receive_key=weak))
     assert kind == "Malformed" and "of low order" in what
     fresh = Raw(raw.channel, raw.name)
-    words = f"tideline rotation 2\n{raw.name}\n{fresh.public[0].hex()}\n{weak.hex()}".encode()
-    request = pb.RotateRequest(sign_key=fresh.public[0], receive_key=weak, signature=fresh.key.sign(words))
-    kind, what = refused(lambda: raw.ask("Rotate", request, pb.RotateReply))
+    kind, what = refused(lambda: raw.ask("Rotate", rotation(fresh, weak), pb.RotateReply))
     assert kind == "Malformed" and "of low order" in what
     raw.beat()
     assert federation.journal.client("weak") is None
@@ -214,13 +211,10 @@ def test_rotation(there: tuple[Federation, Raw]) -> None:
     """New keys sign for themselves over the client's name; then the old ones open nothing."""
     federation, raw = there
     fresh, other = Raw(raw.channel, raw.name), Raw(raw.channel, raw.name)
-    sign_key, receive_key = fresh.public
-    words = f"tideline rotation 2\n{raw.name}\n{sign_key.hex()}\n{receive_key.hex()}".encode()
-    request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key)
-    for wrong in (b"", other.key.sign(words), fresh.key.sign(words.replace(raw.name.encode(), b"else"))):
-        request.signature = wrong
-        assert refused(lambda: raw.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused"
-    request.signature = fresh.key.sign(words)
+    request, elsewhere = rotation(fresh), rotation(fresh, name="else")
+    for wrong in (b"", rotation(fresh, signer=other).signature, elsewhere.signature):
+        unproven = pb.RotateRequest(sign_key=request.sign_key, receive_key=request.receive_key, signature=wrong)
+        assert refused(lambda unproven=unproven: raw.ask("Rotate", unproven, pb.RotateReply))[0] == "IdentityRefused"
     assert refused(lambda: fresh.ask("Rotate", request, pb.RotateReply))[0] == "IdentityRefused", "the old key signs the call"
     federation.run_service.enrolment.ask_rotation(raw.name)
     assert raw.beat().rotate
@@ -233,7 +227,7 @@ def test_revocation_ends_a_stream_at_once(there: tuple[Federation, Raw]) -> None
     """Nobody waits for a tick; and nothing else is answered any more."""
     federation, raw = there
     call = raw.channel.unary_stream(f"{SERVICE}Orders", None, pb.OrderOrTick.FromString)
-    stream = call(b"", metadata=raw.proof("Orders", b""), timeout=4)  # a tick comes after 15 seconds, a look after 5
+    stream = call(b"", metadata=raw.proof("Orders", b""), timeout=LONG)
     raw.beat()
     federation.run_service.revoke(raw.name, "left")
     for said in (lambda: next(stream), raw.beat, lambda: raw.enrol("")):
@@ -243,11 +237,7 @@ def test_revocation_ends_a_stream_at_once(there: tuple[Federation, Raw]) -> None
 
 def rotated(federation: Federation, raw: Raw) -> None:
     """The client brings new keys, by a call that the old ones sign."""
-    fresh = Raw(raw.channel, raw.name)
-    sign_key, receive_key = fresh.public
-    words = f"tideline rotation 2\n{raw.name}\n{sign_key.hex()}\n{receive_key.hex()}".encode()
-    request = pb.RotateRequest(sign_key=sign_key, receive_key=receive_key, signature=fresh.key.sign(words))
-    raw.ask("Rotate", request, pb.RotateReply)
+    raw.ask("Rotate", rotation(Raw(raw.channel, raw.name)), pb.RotateReply)
 
 
 def rotated_elsewhere(federation: Federation, raw: Raw) -> None:
@@ -286,11 +276,11 @@ def test_new_keys_end_a_stream_of_orders(there: tuple[Federation, Raw], how: str
     federation, raw = there
     call = raw.channel.unary_stream(f"{SERVICE}Orders", None, pb.OrderOrTick.FromString)
     order_for(federation, raw)
-    stream = call(b"", metadata=raw.proof("Orders", b""), timeout=4)  # a tick comes after 15 seconds, a look after 5
+    stream = call(b"", metadata=raw.proof("Orders", b""), timeout=LONG)
     assert next(stream).HasField("order")
     REKEYED[how](federation, raw)
     assert list(stream) == []
-    assert refused(lambda: next(call(b"", metadata=raw.proof("Orders", b""), timeout=4)))[0] == "IdentityRefused"
+    assert refused(lambda: next(call(b"", metadata=raw.proof("Orders", b""), timeout=LONG)))[0] == "IdentityRefused"
 
 
 @pytest.mark.parametrize("how", REKEYED)
@@ -304,13 +294,13 @@ def test_new_keys_end_a_push(there: tuple[Federation, Raw], how: str) -> None:
     chunks.put(head)
     chunks.put(b"t")
     call = raw.channel.stream_unary(f"{SERVICE}Push", None, None)
-    pushing = call.future(iter(chunks.get, None), metadata=raw.proof("Push", head), timeout=10)
+    pushing = call.future(iter(chunks.get, None), metadata=raw.proof("Push", head), timeout=LONG)
     while not raw.ask("Report", report, pb.Receipt).missing[0].offset:
         assert not pushing.done()
     REKEYED[how](federation, raw)
-    chunks.put(b"wo")
+    for last in (b"wo", None):
+        chunks.put(last)
     kind, what = refused(pushing.result)
-    chunks.put(None)
     assert kind == "Unreachable" and "has other keys than those that began this call" in what
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from tests.server.loops import on_a_loop
 from tideline.core.errors import Unreachable
 from tideline.core.run import ClientId, OrderId
 from tideline_server.rpc.heartbeats import Beats, Heartbeats
@@ -20,54 +21,42 @@ async def at_once(call: Callable[[], None]) -> None:
     call()
 
 
-def play(test: Callable[[], Any]) -> None:
-    """A test on a loop."""
-    asyncio.run(test())
-
-
-def test_hundreds_of_beats_are_one_write() -> None:
+@on_a_loop
+async def test_hundreds_of_beats_are_one_write() -> None:
     """Those that come while it is under way, too: what they brought is written next time."""
     written: list[int] = []
-
-    async def test() -> None:
-        living = Heartbeats(lambda: written.append(len(written)), at_once, asyncio.Event(), gather=0.0)
-        for _ in range(300):
-            living.write()
-        await living.ended()
-        assert written == [0]
+    living = Heartbeats(lambda: written.append(len(written)), at_once, asyncio.Event(), gather=0.0)
+    for _ in range(300):
         living.write()
-        await living.ended()
-        assert written == [0, 1]
+    await living.ended()
+    assert written == [0]
+    living.write()
+    await living.ended()
+    assert written == [0, 1]
 
-    play(test)
 
-
-def test_a_door_that_closes_writes_what_it_has() -> None:
+@on_a_loop
+async def test_a_door_that_closes_writes_what_it_has() -> None:
     """It waits for no more, and for nothing at all where nobody called."""
-    written: list[str] = []
-
-    async def test() -> None:
-        closing = asyncio.Event()
-        living = Heartbeats(lambda: written.append("now"), at_once, closing, gather=HOUR)
-        await living.ended()
-        living.write()
-        closing.set()
-        await living.ended()
-
-    play(test)
+    written, closing = list[str](), asyncio.Event()
+    living = Heartbeats(lambda: written.append("now"), at_once, closing, gather=HOUR)
+    await living.ended()
+    living.write()
+    closing.set()
+    await living.ended()
     assert written == ["now"]
 
 
-def test_a_database_that_is_away_is_left_alone_for_a_while() -> None:
+@on_a_loop
+async def test_a_database_that_is_away_is_left_alone_for_a_while() -> None:
     """One line of the log for each try, and none of the beats between asks it."""
-    tried: list[str] = []
+    tried, closing = list[str](), asyncio.Event()
 
     def away() -> None:
         tried.append("tried")
         raise Unreachable("away")
 
-    async def test() -> None:
-        closing = asyncio.Event()
+    with capture_logs() as logs:
         living = Heartbeats(away, at_once, closing, gather=0.0, again=HOUR)
         living.write()
         while not tried:
@@ -76,29 +65,24 @@ def test_a_database_that_is_away_is_left_alone_for_a_while() -> None:
             living.write()
         closing.set()
         await living.ended()
-
-    with capture_logs() as logs:
-        play(test)
     assert tried == ["tried"]
-    assert [each["event"] for each in logs] == ["signs_of_life_wait"]
+    assert [line["event"] for line in logs] == ["signs_of_life_wait"]
 
 
-def test_what_nobody_foresaw_keeps_no_door_open() -> None:
+@on_a_loop
+async def test_what_nobody_foresaw_keeps_no_door_open() -> None:
     """It is in the log, and whoever closes goes on closing."""
 
     def broken() -> None:
         raise RuntimeError("broken")
 
-    async def test() -> None:
+    with capture_logs() as logs:
         closing = asyncio.Event()
         living = Heartbeats(broken, at_once, closing, gather=0.0, again=HOUR)
         living.write()
         closing.set()
         await living.ended()
-
-    with capture_logs() as logs:
-        play(test)
-    assert [each["event"] for each in logs] == ["signs_of_life_failed"]
+    assert [line["event"] for line in logs] == ["signs_of_life_failed"]
 
 
 ANN, BOB = ClientId("ann"), ClientId("bob")
@@ -130,65 +114,53 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_name_that_no_order_has_spoils_nobody_elses_beat() -> None:
+@on_a_loop
+async def test_a_name_that_no_order_has_spoils_nobody_elses_beat() -> None:
     """A database may refuse a text with a zero in it; who named it is told that there is no such order."""
-
-    async def test() -> None:
-        slow, odd = Slow(), OrderId("\0")
-        slow.may.set()
-        beats = Beats(slow.write, slow.run)
-        assert await beats.report(ANN, {odd: 0.1}) == [odd] and not slow.reported
-        assert await beats.report(ANN, {odd: 0.1, ONE: 0.2, TWO: 0.3}) == [odd, TWO]
-        assert slow.reported == [{ANN: {ONE: 0.2, TWO: 0.3}}]
-
-    play(test)
+    slow, odd = Slow(), OrderId("\0")
+    slow.may.set()
+    beats = Beats(slow.write, slow.run)
+    assert await beats.report(ANN, {odd: 0.1}) == [odd] and not slow.reported
+    assert await beats.report(ANN, {odd: 0.1, ONE: 0.2, TWO: 0.3}) == [odd, TWO]
+    assert slow.reported == [{ANN: {ONE: 0.2, TWO: 0.3}}]
 
 
-def test_what_is_told_while_one_is_written_is_written_together() -> None:
+@on_a_loop
+async def test_what_is_told_while_one_is_written_is_written_together() -> None:
     """Each caller hears of its own orders, and only of those that it named."""
-
-    async def test() -> None:
-        slow = Slow()
-        beats = Beats(slow.write, slow.run)
-        first = asyncio.ensure_future(beats.report(ANN, {ONE: 0.1}))
-        await turns()
-        rest = [asyncio.ensure_future(beats.report(*each)) for each in ((ANN, {ONE: 0.2}), (ANN, {TWO: 0.3}), (BOB, {TWO: 0.4}))]
-        await turns()
-        slow.may.set()
-        assert await first == []
-        assert await asyncio.gather(*rest) == [[], [TWO], [TWO]]
-        assert slow.reported == [{ANN: {ONE: 0.1}}, {ANN: {ONE: 0.2, TWO: 0.3}, BOB: {TWO: 0.4}}]
-
-    play(test)
+    slow = Slow()
+    beats = Beats(slow.write, slow.run)
+    first = asyncio.ensure_future(beats.report(ANN, {ONE: 0.1}))
+    await turns()
+    rest = [asyncio.ensure_future(beats.report(*each)) for each in ((ANN, {ONE: 0.2}), (ANN, {TWO: 0.3}), (BOB, {TWO: 0.4}))]
+    await turns()
+    slow.may.set()
+    assert await first == []
+    assert await asyncio.gather(*rest) == [[], [TWO], [TWO]]
+    assert slow.reported == [{ANN: {ONE: 0.1}}, {ANN: {ONE: 0.2, TWO: 0.3}, BOB: {TWO: 0.4}}]
 
 
-def test_a_caller_that_hangs_up_takes_no_answer_with_it() -> None:
+@on_a_loop
+async def test_a_caller_that_hangs_up_takes_no_answer_with_it() -> None:
     """The others of its transaction get theirs."""
-
-    async def test() -> None:
-        slow = Slow()
-        beats = Beats(slow.write, slow.run)
-        gone, stays = (asyncio.ensure_future(beats.report(who, {TWO: 0.5})) for who in (ANN, BOB))
-        await turns()
-        gone.cancel()
-        await turns()
-        slow.may.set()
-        assert await stays == [TWO]
-
-    play(test)
+    slow = Slow()
+    beats = Beats(slow.write, slow.run)
+    gone, stays = (asyncio.ensure_future(beats.report(who, {TWO: 0.5})) for who in (ANN, BOB))
+    await turns()
+    gone.cancel()
+    await turns()
+    slow.may.set()
+    assert await stays == [TWO]
 
 
-def test_beats_that_cannot_be_written_are_told_so_and_the_next_are_tried() -> None:
+@on_a_loop
+async def test_beats_that_cannot_be_written_are_told_so_and_the_next_are_tried() -> None:
     """An agent takes it for an outage, and beats again."""
-
-    async def test() -> None:
-        slow = Slow()
-        slow.may.set()
-        slow.fails = True
-        beats = Beats(slow.write, slow.run)
-        reported = await asyncio.gather(*(beats.report(who, {ONE: 0.5}) for who in (ANN, BOB)), return_exceptions=True)
-        assert [type(each) for each in reported] == [Unreachable, Unreachable]
-        slow.fails = False
-        assert await beats.report(BOB, {TWO: 0.5}) == [TWO]
-
-    play(test)
+    slow = Slow()
+    slow.may.set()
+    slow.fails = True
+    beats = Beats(slow.write, slow.run)
+    reported = await asyncio.gather(*(beats.report(who, {ONE: 0.5}) for who in (ANN, BOB)), return_exceptions=True)
+    assert [type(each) for each in reported] == [Unreachable, Unreachable]
+    slow.fails = False
+    assert await beats.report(BOB, {TWO: 0.5}) == [TWO]

@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from tests.budgets import examples
 from tests.redis import Redis, running
 from tests.server.grpc_port import grpc_port_of
+from tests.server.loops import on_a_loop
 from tideline.core.errors import TooMany
 from tideline.core.run import Role
 from tideline.engine.simulation.adapters import ManualClock
@@ -111,34 +112,24 @@ def test_both_count_alike(shared: Redis, pauses: list[float], limit: int) -> Non
 # In this process
 
 
-def test_callers_do_not_share(server: Redis) -> None:
+@on_a_loop
+async def test_callers_do_not_share(server: Redis) -> None:
     """One who calls too often delays nobody else; what is refused is not counted, so that it ends."""
-
-    async def play(counts: LocalCounts | RedisCounts) -> None:
+    for counts in (LocalCounts(), RedisCounts(server.url, 30.0)):
         assert [await counts.take("ann", 2, NOON) for _ in range(2)] == [0, 0]
         assert [math.ceil(await counts.take("ann", 2, NOON)) for _ in range(50)] == [70] * 50
         assert await counts.take("bob", 2, NOON) == 0
         assert await counts.take("ann", 2, NOON + 70.01) == 0
         await counts.close()
 
-    asyncio.run(play(LocalCounts()))
 
-    async def there() -> None:
-        await play(RedisCounts(server.url, 30.0))
-
-    asyncio.run(there())
-
-
-def test_a_clock_that_is_set_back_begins_anew() -> None:
+@on_a_loop
+async def test_a_clock_that_is_set_back_begins_anew() -> None:
     """Nobody is kept out for an hour because somebody mended the clock."""
-
-    async def play() -> None:
-        counts = LocalCounts()
-        assert await counts.take("ann", 1, NOON) == 0
-        assert await counts.take("ann", 1, NOON) > 0
-        assert await counts.take("ann", 1, NOON - 3600) == 0
-
-    asyncio.run(play())
+    counts = LocalCounts()
+    assert await counts.take("ann", 1, NOON) == 0
+    assert await counts.take("ann", 1, NOON) > 0
+    assert await counts.take("ann", 1, NOON - 3600) == 0
 
 
 def test_a_flood_of_callers_is_forgotten() -> None:
@@ -167,48 +158,39 @@ async def replicas(url: str, number: int = 2) -> Any:
         yield made
 
 
-def test_replicas_count_together(server: Redis) -> None:
+@on_a_loop
+async def test_replicas_count_together(server: Redis) -> None:
     """Whichever is asked, and at the same moment: no more than the limit in all."""
-
-    async def play() -> None:
-        async with replicas(server.url, 3) as made:
-            waits = await asyncio.gather(*(made[at % 3].take("ann", 10, NOON) for at in range(60)))
-            assert waits.count(0) == 10
-
-    asyncio.run(play())
+    async with replicas(server.url, 3) as made:
+        waits = await asyncio.gather(*(made[at % 3].take("ann", 10, NOON) for at in range(60)))
+        assert waits.count(0) == 10
 
 
-def test_nothing_is_kept_for_long(server: Redis) -> None:
+@on_a_loop
+async def test_nothing_is_kept_for_long(server: Redis) -> None:
     """Each count is gone after two minutes; flushing Redis, scripts and all, only begins the minute anew."""
-
-    async def play() -> None:
-        async with replicas(server.url, 1) as (counts,):
-            assert [await counts.take("ann", 1, NOON) == 0 for _ in range(2)] == [True, False]
-            keys = await counts._redis.keys("*")
-            assert len(keys) == 1 and 0 < await counts._redis.ttl(keys[0]) <= 120
-            await counts._redis.flushall()
-            await counts._redis.script_flush()
-            assert [await counts.take("ann", 1, NOON) == 0 for _ in range(2)] == [True, False]
-
-    asyncio.run(play())
+    async with replicas(server.url, 1) as (counts,):
+        assert [await counts.take("ann", 1, NOON) == 0 for _ in range(2)] == [True, False]
+        keys = await counts._redis.keys("*")
+        assert len(keys) == 1 and 0 < await counts._redis.ttl(keys[0]) <= 120
+        await counts._redis.flushall()
+        await counts._redis.script_flush()
+        assert [await counts.take("ann", 1, NOON) == 0 for _ in range(2)] == [True, False]
 
 
-def test_a_dead_redis_refuses_nobody(server: Redis) -> None:
+@on_a_loop
+async def test_a_dead_redis_refuses_nobody(server: Redis) -> None:
     """Each replica counts for itself; once it is back, they count together again."""
-
-    async def play() -> None:
-        async with replicas(server.url) as (one, two):
-            assert await one.take("ann", 2, NOON) == await two.take("ann", 2, NOON) == 0
-            assert await one.take("ann", 2, NOON) > 0
-            server.kill()
-            for each in (one, two):
-                assert [await each.take("ann", 2, NOON) == 0 for _ in range(3)] == [True, True, False]
-            server.start()
-            assert await one.take("ann", 2, NOON + 1) > 0, "not asked again so soon"
-            assert await one.take("ann", 2, NOON + 6) == await two.take("ann", 2, NOON + 6) == 0
-            assert await one.take("ann", 2, NOON + 6) > 0
-
-    asyncio.run(play())
+    async with replicas(server.url) as (one, two):
+        assert await one.take("ann", 2, NOON) == await two.take("ann", 2, NOON) == 0
+        assert await one.take("ann", 2, NOON) > 0
+        server.kill()
+        for each in (one, two):
+            assert [await each.take("ann", 2, NOON) == 0 for _ in range(3)] == [True, True, False]
+        server.start()
+        assert await one.take("ann", 2, NOON + 1) > 0, "not asked again so soon"
+        assert await one.take("ann", 2, NOON + 6) == await two.take("ann", 2, NOON + 6) == 0
+        assert await one.take("ann", 2, NOON + 6) > 0
 
 
 def test_a_silent_redis_delays_one_call(tmp_path: Path) -> None:
@@ -237,37 +219,31 @@ def test_who_calls() -> None:
     assert network_of("fe80::1%eth0") == "fe80::/64" and network_of("::ffff:10.0.0.7") == "10.0.0.7" and network_of("") == ""
 
 
-def test_what_is_switched_off_is_not_counted() -> None:
+@on_a_loop
+async def test_what_is_switched_off_is_not_counted() -> None:
     """A limit of 0 is none."""
-
-    async def play() -> None:
-        limits = Limits(LocalCounts(), ManualClock(NOON), calls=0, wrong_keys=1, enrolments=0)
-        for _ in range(100):
-            await limits.call("10.0.0.7")
-            await limits.enrolment("10.0.0.7")
+    limits = Limits(LocalCounts(), ManualClock(NOON), calls=0, wrong_keys=1, enrolments=0)
+    for _ in range(100):
+        await limits.call("10.0.0.7")
+        await limits.enrolment("10.0.0.7")
+    await limits.wrong_key("10.0.0.7")
+    with (
+        capture_logs() as logs,
+        pytest.raises(TooMany, match=r"More than 1 requests without the right key a minute come from 10\.0\.0\.7") as told,
+    ):
         await limits.wrong_key("10.0.0.7")
-        with (
-            capture_logs() as logs,
-            pytest.raises(TooMany, match=r"More than 1 requests without the right key a minute come from 10\.0\.0\.7") as told,
-        ):
-            await limits.wrong_key("10.0.0.7")
-        assert told.value.context["retry_after"] == 100 and "--rate-wrong-keys" in told.value.todo
-        with capture_logs() as more, pytest.raises(TooMany):
-            await limits.wrong_key("10.0.0.7")
-        assert [entry["event"] for entry in logs + more] == ["limit_reached"], "told once a minute"
-
-    asyncio.run(play())
+    assert told.value.context["retry_after"] == 100 and "--rate-wrong-keys" in told.value.todo
+    with capture_logs() as more, pytest.raises(TooMany):
+        await limits.wrong_key("10.0.0.7")
+    assert [entry["event"] for entry in logs + more] == ["limit_reached"], "told once a minute"
 
 
-def test_five_hundred_agents_do_not_meet_the_limit() -> None:
+@on_a_loop
+async def test_five_hundred_agents_do_not_meet_the_limit() -> None:
     """From one address, started and started again within a minute, with the settings as they come."""
-
-    async def play() -> None:
-        limits = Limits(LocalCounts(), ManualClock(NOON), enrolments=CoordinatorSettings().rate_enrol)
-        for _ in range(2 * 500):
-            await limits.enrolment("10.0.0.7")
-
-    asyncio.run(play())
+    limits = Limits(LocalCounts(), ManualClock(NOON), enrolments=CoordinatorSettings().rate_enrol)
+    for _ in range(2 * 500):
+        await limits.enrolment("10.0.0.7")
 
 
 KEYS = Keys.made()

@@ -10,13 +10,13 @@ import pytest
 import structlog
 
 from tests.redis import Redis, running
+from tests.server.loops import LONG, on_a_loop
 from tideline.cli.serving import coordinator_settings
 from tideline.core.errors import ConfigRefused
 from tideline_server.bell import RedisBell, RedisCounts, redis_of
 from tideline_server.settings import CoordinatorSettings
 
 PASSWORD = "a/b@c:d%2F#?"  # what a URL would read otherwise
-LONG = 20.0
 
 
 @pytest.fixture
@@ -46,20 +46,17 @@ async def heard(url: str) -> bool:
     return bool(bell.connected)
 
 
-def test_the_right_one_opens_and_others_do_not(server: Redis, tmp_path: Path) -> None:
+@on_a_loop
+async def test_the_right_one_opens_and_others_do_not(server: Redis, tmp_path: Path) -> None:
     """The bell and the counts use it; a wrong one, or none, is told as what it is, and counts go on in this process."""
-
-    async def play() -> None:
-        right, wrong = address(tmp_path, server.url, f"{PASSWORD}\n"), address(tmp_path, server.url, "wrong")
-        assert right is not None and wrong is not None
-        assert [await heard(url) for url in (right, wrong, server.url)] == [True, False, False]
-        there, away = RedisCounts(right, LONG), RedisCounts(wrong, LONG)
-        assert await there.take("ann", 1, 1e9) == 0 < await there.take("ann", 1, 1e9)
-        assert await away.take("ann", 1, 1e9) == 0
-        await there.close()
-        await away.close()
-
-    asyncio.run(play())
+    right, wrong = address(tmp_path, server.url, f"{PASSWORD}\n"), address(tmp_path, server.url, "wrong")
+    assert right is not None and wrong is not None
+    assert [await heard(url) for url in (right, wrong, server.url)] == [True, False, False]
+    there, away = RedisCounts(right, LONG), RedisCounts(wrong, LONG)
+    assert await there.take("ann", 1, 1e9) == 0 < await there.take("ann", 1, 1e9)
+    assert await away.take("ann", 1, 1e9) == 0
+    await there.close()
+    await away.close()
 
 
 def test_the_rest_of_the_address_stays(tmp_path: Path) -> None:

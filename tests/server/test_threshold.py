@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.server.loops import on_a_loop
 from tideline.core.errors import Malformed, TooMany
 from tideline.core.run import ClientId
 from tideline_server.rpc.shares import Most, Shares
-from tideline_server.rpc.threshold import STRIKES, Bounds, Connections, Place, Threshold, TooSlow
+from tideline_server.rpc.threshold import STRIKES, Bounds, Connections, Threshold, TooSlow
 
 
 class Call:
@@ -34,9 +35,10 @@ async def nothing() -> AsyncIterator[bytes]:
     yield b""
 
 
-async def one(content: bytes) -> AsyncIterator[bytes]:
-    """A call of one message."""
-    yield content
+async def messages_of(*contents: bytes) -> AsyncIterator[bytes]:
+    """A call of these messages."""
+    for content in contents:
+        yield content
 
 
 def threshold(connections: Connections | None = None, **bounds: Any) -> Threshold:
@@ -70,7 +72,8 @@ def test_in_all() -> None:
             pass
 
 
-def test_a_first_message_is_awaited_for_so_long() -> None:
+@on_a_loop
+async def test_a_first_message_is_awaited_for_so_long() -> None:
     """And no longer; one that is there is given, and a call without any is refused."""
     door = threshold(seconds=0.05)
 
@@ -78,34 +81,24 @@ def test_a_first_message_is_awaited_for_so_long() -> None:
         with door.entering(Call()) as place:
             return await door.first(place, messages)
 
-    async def none() -> AsyncIterator[bytes]:
-        for each in ():
-            yield each
-
-    assert asyncio.run(first(one(b"x"))) == b"x"
+    assert await first(messages_of(b"x")) == b"x"
     with pytest.raises(TooSlow):
-        asyncio.run(first(nothing()))
+        await first(nothing())
     with pytest.raises(Malformed, match="brings no message"):
-        asyncio.run(first(none()))
+        await first(messages_of())
 
 
-def test_who_is_read_hurries_where_others_wait() -> None:
+@on_a_loop
+async def test_who_is_read_hurries_where_others_wait() -> None:
     """All turns are taken by calls that say nothing, which have long: the next one still comes soon."""
     door = threshold(reads_from=2, reads=2, seconds=600.0, hasty=0.01)
-
-    async def first(place: Place, messages: AsyncIterator[bytes]) -> bytes:
-        return await door.first(place, messages)
-
-    async def played() -> list[Any]:
-        with contextlib.ExitStack() as stack:
-            places = [stack.enter_context(door.entering(Call())) for _ in range(3)]
-            silent = [asyncio.ensure_future(first(place, nothing())) for place in places[:2]]
-            await asyncio.sleep(0)
-            found = await first(places[2], one(b"x"))
-            return [found, *await asyncio.gather(*silent, return_exceptions=True)]
-
-    found, *silent = asyncio.run(played())
-    assert found == b"x" and all(isinstance(each, TooSlow) for each in silent)
+    with contextlib.ExitStack() as stack:
+        places = [stack.enter_context(door.entering(Call())) for _ in range(3)]
+        silent = [asyncio.ensure_future(door.first(place, nothing())) for place in places[:2]]
+        await asyncio.sleep(0)
+        assert await door.first(places[2], messages_of(b"x")) == b"x"
+        ends = await asyncio.gather(*silent, return_exceptions=True)
+    assert all(isinstance(end, TooSlow) for end in ends)
 
 
 def test_who_is_refused_again_and_again_is_cut() -> None:
@@ -123,7 +116,8 @@ def test_who_is_refused_again_and_again_is_cut() -> None:
     assert len(cut) == 1
 
 
-def test_a_client_has_so_many_calls_and_streams() -> None:
+@on_a_loop
+async def test_a_client_has_so_many_calls_and_streams() -> None:
     """One more call is refused; one more stream of orders ends the oldest."""
     shares, a = Shares(Most(calls=3, listening=2, report_bytes=10)), ClientId("a")
     with contextlib.ExitStack() as stack:
@@ -134,12 +128,8 @@ def test_a_client_has_so_many_calls_and_streams() -> None:
         stack.enter_context(shares.call(ClientId("b")))
         streams = [stack.enter_context(shares.listening(a)) for _ in range(3)]
         assert [each.is_set() for each in streams] == [True, False, False]
-
-        async def reported() -> None:
+        with pytest.raises(TooMany, match="8 bytes of reports"):
             async with shares.report(a, 8), shares.report(a, 3):
                 pass
-
-        with pytest.raises(TooMany, match="8 bytes of reports"):
-            asyncio.run(reported())
     with shares.call(a):
         pass

@@ -28,13 +28,14 @@ def test_every_message_has_a_limit() -> None:
     assert max(MOST_BYTES.values()) == 1 << 20
 
 
-@pytest.mark.parametrize("kind", MOST_BYTES, ids=lambda kind: kind.__name__)
-def test_what_is_too_long_is_not_parsed(kind: type[Any]) -> None:
+def test_what_is_too_long_is_not_parsed(subtests: pytest.Subtests) -> None:
     """One byte more than the limit is refused, whatever the bytes are."""
-    with pytest.raises(TooLarge, match=f"bytes of one {kind.__name__} come at once; at most {MOST_BYTES[kind]} may"):
-        wire.parsed(kind, b"\xff" * (MOST_BYTES[kind] + 1))
-    with pytest.raises(Malformed, match=f"is no {kind.__name__}"):
-        wire.parsed(kind, b"\xff" * MOST_BYTES[kind])
+    for kind, most in MOST_BYTES.items():
+        with subtests.test(kind.__name__):
+            with pytest.raises(TooLarge, match=f"bytes of one {kind.__name__} come at once; at most {most} may"):
+                wire.parsed(kind, b"\xff" * (most + 1))
+            with pytest.raises(Malformed, match=f"is no {kind.__name__}"):
+                wire.parsed(kind, b"\xff" * most)
 
 
 def head(parts: int) -> bytes:
@@ -53,12 +54,13 @@ MANY: dict[str, tuple[Callable[[int], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize(("read", "most"), MANY.values(), ids=MANY)
-def test_how_many_there_may_be(read: Callable[[int], Any], most: int) -> None:
+def test_how_many_there_may_be(subtests: pytest.Subtests) -> None:
     """The limit itself is taken, and one more is not."""
-    read(most)
-    with pytest.raises(TooLarge, match=f"{most + 1} .* come at once; at most {most} may"):
-        read(most + 1)
+    for name, (read, most) in MANY.items():
+        with subtests.test(name):
+            read(most)
+            with pytest.raises(TooLarge, match=f"{most + 1} .* come at once; at most {most} may"):
+                read(most + 1)
 
 
 def test_facts_are_short() -> None:

@@ -79,6 +79,8 @@ def rules(**runs: Any) -> SiteRules:
         (SiteRules(bounds={"*rate": 0.1, "source_rate": 1.0}), {}, None),
         (SiteRules(bounds={"nesterov": 0.0}), {}, None),
         (SiteRules(bounds={"distil": 10.0}), {"config": {"distil": (1, 5, 20)}}, "config.distil of 20, which is bound to 10"),
+        # As an agent reads it from the JSON of an order.
+        (SiteRules(bounds={"distil": 10.0}), {"config": {"distil": [1, 5, 20]}}, "config.distil of 20, which is bound to 10"),
         (SiteRules(), {"config": {"rate": 100.0}}, "config.rate of 100, which is bound to 10"),
         (SiteRules(least=Least(sites=4)), {}, "3 sites, where 4 are wanted"),
         (SiteRules(least=Least(sites=4)), {"sites": 0}, None),

@@ -116,6 +116,16 @@ def test_what_came_after_the_page_was_shown(tmp_path: Path) -> None:
     assert [each.kind for each in entries(tmp_path)] == []
 
 
+def test_declined_work_is_asked_about_again(tmp_path: Path) -> None:
+    """A run that asks for what was approved once and declined since then waits for the owner's word."""
+    waits(tmp_path, (ORDER.run, BRIEF))
+    words.approve(tmp_path, words.question(tmp_path, ORDER.run))
+    again = replace(ORDER, run=RunId("again"))
+    assert owner(tmp_path, Approval.NEW).holds(again, BRIEF) is None
+    words.decline(tmp_path, words.question(tmp_path, ORDER.run))
+    assert owner(tmp_path, Approval.NEW).holds(again, BRIEF) is Hold.APPROVAL
+
+
 @pytest.mark.parametrize("summary", [True, False])
 def test_it_holds_after_a_new_start(tmp_path: Path, summary: bool) -> None:
     """With the summary of the last start, and without; an approval of an older version holds for the run, as it did then."""

@@ -16,17 +16,7 @@ from tideline.core.asked.private import Charge
 from tideline.core.errors import BudgetExceeded, ConfigRefused
 from tideline.core.run import RunId
 from tideline.engine.audit.log import Tip
-from tideline.engine.epsilon.budget import (
-    Budgets,
-    Limit,
-    budgets_in,
-    charge,
-    charges_of,
-    cost,
-    plain_budgets,
-    reserve,
-    standing,
-)
+from tideline.engine.epsilon.budget import Budgets, Limit, budgets_in, charge, charges_of, cost, plain_budgets, reserve, standing
 from tideline.engine.epsilon.renyi import renyi_epsilon
 from tideline_agent.home.budget.accounting import by_distributions
 from tideline_agent.home.ledger import FILE, FileLedger, accept, entries

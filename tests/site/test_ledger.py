@@ -9,16 +9,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.site.test_admission import BRIEF, ORDER
 from tideline.core.errors import ChainBroken, Refused, StorageFull
 from tideline.core.run import Digest, RunId
+from tideline.engine.audit.witness import Seen
 from tideline.engine.model.orders import Hold
 from tideline.engine.ports.ledger import Spent
 from tideline.engine.site.owner import Owner
 from tideline.engine.site.rules import Quotas, SiteRules
+from tideline_agent.home import seen
 from tideline_agent.home.ledger import FILE, FileLedger, accept, entries
 from tideline_agent.home.ledger_head import HEAD, KNOWN
+from tideline_agent.home.seen import SeenFile
 
 ONE, TWO, ANY = RunId("one"), RunId("two"), Digest("any")
 
@@ -215,3 +219,32 @@ def test_quotas_of_a_day_outlive_a_restart(tmp_path: Path) -> None:
     later = noon + timedelta(hours=11)
     assert held(ONE, later, second) is held(ONE, later) is Hold.QUOTA
     assert held(ONE, noon + timedelta(days=1)) is held(TWO, noon + timedelta(days=1)) is None
+
+
+# What an agent remembers of its coordinators' witness.
+
+
+def test_a_newer_tip_outlives_the_agent(tmp_path: Path) -> None:
+    """And an older one replaces nothing."""
+    file = SeenFile(tmp_path)
+    file.note(Seen(7, "seven", "proof"))
+    file.note(Seen(5, "five", "proof"))
+    assert SeenFile(tmp_path).seen == file.seen == Seen(7, "seven", "proof")
+
+
+def test_a_full_disk_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tip is shown meanwhile; it is said once, and written once there is room."""
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    file, real = SeenFile(tmp_path), seen.write
+    monkeypatch.setattr(seen, "write", full)
+    with capture_logs() as lines:
+        for number in (1, 2, 3):
+            file.note(Seen(number, "hash", "proof"))
+    assert file.seen.seq == 3 and SeenFile(tmp_path).seen == Seen()
+    assert [(line["event"], line["reason"]) for line in lines] == [("witness_not_written", "No space left on device")]
+    monkeypatch.setattr(seen, "write", real)
+    file.note(Seen(4, "hash", "proof"))
+    assert SeenFile(tmp_path).seen.seq == 4

@@ -8,37 +8,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.cli.conftest import data, there  # noqa: F401 (fixtures)
 from tests.cli.world import Coordinator
 from tests.services import free_port
 from tideline.client.http import Client, Endpoint
-from tideline.learning.datasets import digits
 
 PATIENCE_SECONDS = 180.0
 
 
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Two sites' folders of few digits."""
-    folder = tmp_path_factory.mktemp("data")
-    for name, domain in (("anna", "mnist"), ("bert", "usps")):
-        digits.write_site(folder / name, domain, rows=40)
-    return {name: folder / name for name in ("anna", "bert")}
-
-
 @pytest.fixture
-def there(tmp_path: Path, data: dict[str, Path]) -> Iterator[Coordinator]:
-    """A coordinator behind its door."""
-    with Coordinator(tmp_path / "home", data).open() as opened:
-        yield opened
-
-
-@pytest.fixture
-def client(there: Coordinator) -> Iterator[Client]:
+def client(there: Coordinator) -> Iterator[Client]:  # noqa: F811
     """Its API, by the key of an admin."""
     with Client.of(Endpoint(home=there.home)) as client:
         yield client
@@ -73,7 +56,6 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def answers(address: str) -> bool:
-    """Whether a server says that it is well."""
     try:
         return httpx.get(f"{address}/health", timeout=5.0).is_success
     except httpx.HTTPError:

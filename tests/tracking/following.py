@@ -30,13 +30,11 @@ class Pace:
 
 
 def follower(client: Client, tracker: Tracker, wanted: Wanted = NO_MODEL, **more: Any) -> Follower:
-    """One that has followed nothing yet."""
     said = more.pop("said", [])
     return Follower(client, tracker, wanted, pace=more.pop("pace", Pace()), say=said.append, **more)
 
 
 def one(run: str) -> Callable[[RunLine], bool]:
-    """The run that is asked for."""
     return lambda line: line["id"] == run
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,15 +40,15 @@ class Kind(Protocol):
 
     def tracker(self) -> Tracker: ...
 
-    @contextmanager
-    def dying(self, n: int) -> Iterator[Tracker]:
-        """A tracker that dies before its n-th write."""
+    def dying(self, n: int) -> AbstractContextManager[Tracker]:
+        """Make a tracker that dies before its n-th write, if no thread or process of its own would outlive it."""
+        raise NotImplementedError
 
     def read(self) -> Mapping[str, Read]:
         """Every run that stands there, by the coordinator's id. Raises AssertionError for one that stands there twice."""
 
 
-class MlflowKind:
+class MlflowKind(Kind):
     """An experiment of a real server."""
 
     name, done = "mlflow", "FINISHED"
@@ -73,7 +73,6 @@ class MlflowKind:
 
     @property
     def client(self) -> Any:
-        """MLflow's own."""
         from mlflow.tracking import MlflowClient
 
         return MlflowClient(self.address, self.address)
@@ -93,7 +92,6 @@ class MlflowKind:
         return found
 
     def files(self, client: Any, run: str, folder: str | None) -> Iterator[str]:
-        """All paths below a folder."""
         for each in client.list_artifacts(run, folder):
             if each.is_dir:
                 yield from self.files(client, run, each.path)
@@ -101,11 +99,10 @@ class MlflowKind:
                 yield each.path
 
     def versions(self) -> list[Any]:
-        """The registered model's."""
         return list(self.client.search_model_versions(f"name = 'model of {self.experiment}'"))
 
 
-class TensorBoardKind:
+class TensorBoardKind(Kind):
     """A folder."""
 
     name, done = "tensorboard", "completed"
@@ -170,7 +167,7 @@ def read_events(folder: Path) -> tuple[Steps, list[str]]:
     return points, texts
 
 
-class TrackioKind:
+class TrackioKind(Kind):
     """A project."""
 
     name, done = "trackio", "completed"
@@ -182,11 +179,6 @@ class TrackioKind:
         from tideline.tracking import to_trackio
 
         return to_trackio.opened(None, self.project)
-
-    @contextmanager
-    def dying(self, n: int) -> Iterator[Tracker]:
-        raise AssertionError("its thread would outlive what only looks like a death: see dies.py")
-        yield
 
     def read(self) -> Mapping[str, Read]:
         import trackio
@@ -203,7 +195,7 @@ class TrackioKind:
         return found
 
 
-class WandbKind:
+class WandbKind(Kind):
     """A project in a folder."""
 
     name, done = "wandb", "completed"
@@ -220,11 +212,6 @@ class WandbKind:
                 each.finish(run)
         self._made.append(to_wandb.opened(str(self.folder), None, ""))
         return self._made[-1]
-
-    @contextmanager
-    def dying(self, n: int) -> Iterator[Tracker]:
-        raise AssertionError("wandb's own process would outlive what only looks like a death: see dies.py")
-        yield
 
     def read(self) -> Mapping[str, Read]:
         found = dict[str, Read]()

@@ -28,7 +28,6 @@ CARD = Card(run=RUN, name="digits", created=1000.0, parameters={"config.rounds":
 
 
 def points(rounds: int) -> list[Point]:
-    """Two numbers of each round."""
     keys = ("accuracy/a", "accuracy")
     return [Point(key, step, step / 8, 1000.0 + step) for step in range(1, rounds + 1) for key in keys]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.cli.world import EXPERIMENT, Coordinator, refusal_of, tide
 from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
@@ -17,6 +17,7 @@ from tideline.engine.model.experiment import TRACKERS, read_experiment
 from tideline.tracking.opening import Options, open_tracker
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("track", "path", "words"),
     [
@@ -29,7 +30,6 @@ from tideline.tracking.opening import Options, open_tracker
     ],
 )
 def test_an_experiment_names_trackers_that_there_are(track: object, path: str, words: str) -> None:
-    """Checked at the start, with their place and the list."""
     with pytest.raises(ConfigRefused) as raised:
         read_experiment({**EXPERIMENT, "track": track})
     assert str(raised.value.context["path"]).startswith(path) and words.lower() in raised.value.todo.lower()
@@ -48,14 +48,13 @@ def test_who_writes_a_run_down_makes_it_no_other(there: Coordinator, client: Cli
 
 
 def test_the_reference_of_a_run_names_none(there: Coordinator, client: Client) -> None:
-    """It stands beside its run, and would stand there twice."""
     run = there.complete(method="fedprox", reference={"method": "fedavg"}, track=["mlflow"])
     assert {line["id"]: line["track"] for line in client.get("/runs")} == {run: ["mlflow"], f"{run}-ref": []}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    """Words that say what to install."""
     for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
@@ -65,24 +64,19 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert raised.value.todo == f"Install it beside tideline: pip install 'tideline[{name}]'"
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (("--to", "mlflow"), "Either one run is followed or all"),
-        (("x", "--all", "--to", "mlflow"), "Either one run is followed or all"),
-        (("x", "--to", "mflow"), "did you mean"),
-        (("x", "--to", "trackio", "--format", "pickle"), "--format is 'pickle'"),
-        (("x", "--to", "trackio", "--register", "m"), "--register is for mlflow"),
-    ],
-)
-def test_what_the_command_refuses(there: Coordinator, words: tuple[str, ...], error: str) -> None:
-    """Before anything is called."""
-    refused = tide("run", "track", *words, "--home", there.home)
-    assert refused.exit_code == 2 and error.lower() in refused.stderr.lower()
+@pytest.mark.quick
+def test_what_the_command_refuses(there: Coordinator) -> None:
+    both = "Either one run is followed or all"
+    refusals = {"--to mlflow": both, "x --all --to mlflow": both, "x --to mflow": "did you mean"}
+    refusals |= {
+        "x --to trackio --format pickle": "--format is 'pickle'",
+        "x --to trackio --register m": "--register is for mlflow",
+    }
+    for words, error in refusals.items():
+        assert error in refusal_of(tide("run", "track", *words.split(), "--home", there.home))
 
 
 def test_a_run_that_is_not_there(there: Coordinator, tmp_path: Path) -> None:
-    """Said before a tracker is written to."""
     pytest.importorskip("tensorboard")
     place = tmp_path / "tb"
     refused = tide("run", "track", "nobody", "--to", "tensorboard", "--uri", place, "--home", there.home)
@@ -95,3 +89,38 @@ def test_no_core_loads_a_tracker() -> None:
     check = f"import sys, importlib; [importlib.import_module(m) for m in {modules.split()!r}]; "
     check += f"sys.exit(str([n for n in sys.modules if n.split('.')[0] in {TRACKERS!r}] or ''))"
     assert subprocess.run([sys.executable, "-c", check], check=False, capture_output=True, text=True).stderr.strip() in ("", "[]")
+
+
+REFUSED = {
+    "tensorboard": {
+        "--register m": "--register is for mlflow",
+        "--uri here --experiment x": "--experiment is not for tensorboard",
+        "": "Give --uri, a folder",
+        "--uri https://example.org": "Give --uri, a folder",
+    },
+    "wandb": {
+        "--uri https://api.wandb.ai": "the server is WANDB_BASE_URL",
+        "--uri here --register a/b/c": "--register is 'a/b/c'",
+        "--uri here --experiment a/b": "Check --experiment",
+    },
+}
+
+
+@pytest.mark.parametrize("tracker", REFUSED)
+def test_what_a_tracker_does_not_have(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
+    pytest.importorskip(tracker)
+    monkeypatch.chdir(tmp_path)
+    run = there.complete()
+    for more, words in REFUSED[tracker].items():
+        assert words in refusal_of(tide("run", "track", run, "--to", tracker, "--home", there.home, *more.split()))
+
+
+@pytest.mark.parametrize(("tracker", "name"), [("tensorboard", "fedavg-{run}"), ("wandb", "wandb")])
+def test_a_folder_that_takes_no_file(there: Coordinator, tmp_path: Path, tracker: str, name: str) -> None:
+    """Said with its path, and nothing is written elsewhere, as wandb would; the command ends, a service tries again."""
+    pytest.importorskip(tracker)
+    run, place = there.complete(), tmp_path / "place"
+    place.mkdir()
+    (place / name.format(run=run)).write_text("in the way")
+    refused = tide("run", "track", run, "--to", tracker, "--uri", place, "--home", there.home)
+    assert refused.exit_code == 3 and str(place) in refused.stderr

@@ -37,7 +37,6 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 
 
 def tracking(made: Net, kind: Kind, run: str) -> subprocess.Popen[bytes]:
-    """The command, as a user starts it."""
     where = ["--uri", kind.address, "--experiment", kind.experiment] if kind.name == "mlflow" else ["--uri", str(kind.folder)]
     command = [sys.executable, "-m", "tideline", "run", "track", run, "--to", kind.name, *where, "--home", str(made.folder)]
     with (made.home / "track.log").open("ab") as log:
@@ -58,7 +57,6 @@ def moved(kind: Kind, process: subprocess.Popen[bytes], before: dict[str, Read],
 
 
 def test_killed_whenever_it_wrote(made: Net, kind: Kind) -> None:
-    """While the run goes on, and after its end: in the end all stands there once."""
     run, kills, code = made.run({**ROUNDS, "config": {"rounds": 6}}), 0, None
     while code is None:
         before, process = standing(kind), tracking(made, kind, run)
@@ -75,7 +73,6 @@ def test_killed_whenever_it_wrote(made: Net, kind: Kind) -> None:
 
 
 def test_events_that_a_rule_of_age_has_deleted(made: Net, kind: Kind) -> None:
-    """The history makes up for them."""
     run = made.run({**ROUNDS, "config": {"rounds": 3}})
     assert made.ended(run)["status"] == "completed"
     made.kill(COORDINATOR)

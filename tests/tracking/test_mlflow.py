@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -14,7 +15,6 @@ from tests.cli.world import Coordinator, tide
 from tests.services import free_port
 from tests.tracking.following import WITH_MODEL, KilledError, Pace, follower, one
 from tests.tracking.kinds import MlflowKind
-from tests.tracking.serving import Answer, serving
 from tests.tracking.test_trackers import assert_stands
 from tideline.client.http import Client
 from tideline.core.errors import FederationError, Refused, Unreachable
@@ -36,12 +36,9 @@ def test_a_model_is_a_version_with_its_lineage(there: Coordinator, client: Clien
     assert not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
     (version,) = kind.versions()
     result, row = client.run(run), there.federation.run_service.find(run)
-    assert (
-        version.run_id
-        == kind.client.search_runs(
-            [kind.client.get_experiment_by_name(kind.experiment).experiment_id], f"tags.`tideline.run` = '{run}'"
-        )[0].info.run_id
-    )
+    experiment = kind.client.get_experiment_by_name(kind.experiment)
+    (at_mlflow,) = kind.client.search_runs([experiment.experiment_id], f"tags.`tideline.run` = '{run}'")
+    assert version.run_id == at_mlflow.info.run_id
     assert version.tags["tideline.state_digest"] == result["state_digest"]
     assert version.tags["tideline.contract"] == row.spec.contract == contract_digest(row.contract)
     assert version.tags["tideline.sites"] == "anna (32 rows), bert (? rows)" and "tideline.epsilon" not in version.tags
@@ -107,22 +104,29 @@ def test_a_line_that_breaks_amid_writes(there: Coordinator, client: Client, kind
 
 
 @contextmanager
-def answers(answer: Answer) -> Iterator[str]:
-    """The address of a server that answers all that is asked in one way."""
-    with serving(answer) as port:
-        yield f"http://127.0.0.1:{port}"
+def answers(code: int, body: bytes) -> Iterator[str]:
+    """Yield the address of a server that answers everything in one way."""
 
+    class Handler(BaseHTTPRequestHandler):
+        def reply(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            with suppress(OSError):  # whoever asked may be gone
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
-def status(code: int, body: bytes) -> Answer:
-    """One answer to everything."""
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = reply  # noqa: N815
 
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        request.send_response(code)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
 
-    return answer
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 HOSTILE = b"<script>alert(1)</script>\x1b[31m\xe2\x80\xae" + b"x" * 5000
@@ -145,22 +149,20 @@ def test_what_else_a_server_answers(
 ) -> None:
     """Words that say what and what to do; what may pass is tried again, a refusal is not."""
     run = there.complete()
-    with answers(status(code, body)) as address, pytest.raises(kind_of_error, match=words) as raised:
+    with answers(code, body) as address, pytest.raises(kind_of_error, match=words) as raised:
         follower(client, MlflowKind(address, "x").tracker(), alone=True).poll(one(run))
     assert raised.value.todo and all(c.isprintable() for c in raised.value.what) and len(raised.value.what) < 500
     assert isinstance(raised.value, Refused) == (kind_of_error is Refused)
 
 
 def test_an_answer_that_never_ends(there: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its words are as short as any."""
     run = there.complete()
-    with answers(status(200, b"{" * 3_000_000)) as address, pytest.raises(Unreachable) as raised:
+    with answers(200, b"{" * 3_000_000) as address, pytest.raises(Unreachable) as raised:
         follower(client, MlflowKind(address, "x").tracker()).poll(one(run))
     assert len(raised.value.what) < 500
 
 
 def test_what_is_refused_of_one_run_holds_up_no_other(there: Coordinator, client: Client, kind: MlflowKind) -> None:
-    """It is put aside with words, and tried again later."""
     kind.client.create_experiment(kind.experiment)
     first, second, said, pace = there.complete(name="first"), there.complete(name="second"), list[str](), Pace()
     tracker = kind.tracker()
@@ -183,7 +185,6 @@ def test_what_is_refused_of_one_run_holds_up_no_other(there: Coordinator, client
 
 
 def test_a_run_that_was_made_twice_is_one(there: Coordinator, client: Client, kind: MlflowKind) -> None:
-    """As when a server still heard a follower that was killed."""
     run = there.complete()
     at = kind.client.create_experiment(kind.experiment)
     for _ in range(2):
@@ -193,7 +194,6 @@ def test_a_run_that_was_made_twice_is_one(there: Coordinator, client: Client, ki
 
 
 def test_a_run_that_a_person_deleted_there_stays_so(there: Coordinator, client: Client, kind: MlflowKind) -> None:
-    """It is not written again."""
     run = there.complete()
     follower(client, kind.tracker()).poll(one(run))
     (found,) = kind.client.search_runs([kind.client.get_experiment_by_name(kind.experiment).experiment_id])
@@ -214,7 +214,6 @@ def test_a_deleted_run_is_closed(there: Coordinator, client: Client, kind: Mlflo
 
 
 def test_a_password_in_the_address_is_in_no_words(there: Coordinator, client: Client) -> None:
-    """Nor anywhere else."""
     run, port = there.complete(), free_port()
     with pytest.raises(Unreachable) as raised:
         follower(client, MlflowKind(f"http://me:secret@127.0.0.1:{port}", "x").tracker()).poll(one(run))
@@ -222,7 +221,6 @@ def test_a_password_in_the_address_is_in_no_words(there: Coordinator, client: Cl
 
 
 def test_the_command(there: Coordinator, kind: MlflowKind) -> None:
-    """One run, then every run that names mlflow."""
     run, named = there.complete(), there.complete(track=["mlflow", "tensorboard"])
     where = ("--to", "mlflow", "--uri", kind.address, "--experiment", kind.experiment, "--home", there.home)
     done = tide("run", "track", run, *where)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.world import Coordinator, tide
 from tests.tracking.kinds import read_events
 from tideline.tracking.pages import Card, Point
 
@@ -37,7 +36,6 @@ def test_a_file_that_ends_anywhere(tmp_path: Path) -> None:
 
 
 def test_starts_within_one_second(tmp_path: Path) -> None:
-    """Each has a file behind those before it, also where the clock went back."""
     for n in range(1, len(POINTS) + 1):
         folder = written(tmp_path, POINTS[:n])
     names = sorted(path.name for path in folder.glob(to_tensorboard.PATTERN))
@@ -45,26 +43,3 @@ def test_starts_within_one_second(tmp_path: Path) -> None:
     ahead = folder / f"{to_tensorboard.PATTERN[:-1]}9999999998.tideline"
     ahead.touch()
     assert to_tensorboard.next_file(folder).name > ahead.name
-
-
-def test_what_it_does_not_have(there: Coordinator, tmp_path: Path) -> None:
-    """No registry, no experiments, and no folder of its own."""
-    run, where = there.complete(), ("--to", "tensorboard", "--home", there.home)
-    for more, words in (
-        (("--register", "m"), "--register is for mlflow"),
-        (("--uri", str(tmp_path), "--experiment", "x"), "--experiment is not for tensorboard"),
-        ((), "Give --uri, a folder"),
-        (("--uri", "https://example.org"), "Give --uri, a folder"),
-    ):
-        refused = tide("run", "track", run, *where, *more)
-        assert refused.exit_code == 2 and words in refused.stderr
-
-
-def test_a_folder_that_takes_no_file(there: Coordinator, tmp_path: Path) -> None:
-    """Said with its path; the command ends, a service tries again."""
-    run = there.complete()
-    place = tmp_path / "tb"
-    place.mkdir()
-    (place / f"fedavg-{run}").write_text("in the way")
-    refused = tide("run", "track", run, "--to", "tensorboard", "--uri", place, "--home", there.home)
-    assert refused.exit_code == 3 and str(place) in refused.stderr

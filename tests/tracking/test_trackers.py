@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.world import Coordinator
+from tests.cli.world import Coordinator, tide
+from tests.tracking.dies import DEAD
 from tests.tracking.following import NO_MODEL, WITH_MODEL, KilledError, follower, one
-from tests.tracking.kinds import KINDS, Kind, Read, kind_of
+from tests.tracking.kinds import KINDS, Kind, Read, TrackioKind, kind_of
 from tideline import __version__
 from tideline.client.http import Client
 from tideline.core.errors import Unreachable
@@ -45,7 +49,6 @@ def expected(client: Client, run: str) -> dict[str, list[tuple[int, float]]]:
 
 
 def assert_stands(client: Client, run: str, read: Mapping[str, Read], done: str) -> None:
-    """All of a run, and each number once."""
     found, result = read[run], client.run(run)
     wanted = expected(client, run)
     for key, points in wanted.items():
@@ -78,7 +81,7 @@ def test_killed_before_each_write(there: Coordinator, client: Client, kind: Kind
     """A follower dies before its n-th write, each n; the next one dies as early, the third goes on. Nothing is lost or twice."""
     run = there.complete(**ROUNDS)
     if kind.name in ("trackio", "wandb"):
-        pytest.skip("its own thread or process would outlive such a death: test_trackio.py and test_wandb.py kill processes")
+        pytest.skip("its own thread or process would outlive such a death: tests below and in test_wandb.py kill processes")
     if kind.name == "mlflow":
         monkeypatch.setattr("tideline.tracking.to_mlflow.OFTEN", 7)
     died, n = True, 0
@@ -98,7 +101,6 @@ def test_killed_before_each_write(there: Coordinator, client: Client, kind: Kind
 
 
 def each_place(kind: Any, n: int) -> tuple[Any, ...]:
-    """A place of its own for the n-th try."""
     if kind.name == "mlflow":
         return kind.address, f"{kind.experiment}-{n}"
     return (kind.folder / str(n),) if kind.name == "tensorboard" else (kind.folder, f"{kind.project}-{n}")
@@ -119,7 +121,6 @@ def test_each_round_has_another_follower(there: Coordinator, client: Client, kin
 
 
 def test_a_run_is_seen_while_it_goes_on(there: Coordinator, client: Client, kind: Kind) -> None:
-    """Each closed round stands there at the next look."""
     run, seen, first = there.start(**ROUNDS), [0], follower(client, kind.tracker())
 
     def look(orders: list[Any]) -> list[Any]:
@@ -133,7 +134,6 @@ def test_a_run_is_seen_while_it_goes_on(there: Coordinator, client: Client, kind
 
 
 def test_the_reference_stands_beside_its_run(there: Coordinator, client: Client, kind: Kind) -> None:
-    """And its accuracy is the run's source_only."""
     run = there.complete(method="fedprox", reference={"method": "fedavg"})
     assert not follower(client, kind.tracker()).poll(one(run))
     read = kind.read()
@@ -154,7 +154,6 @@ def test_a_name_is_harmless(there: Coordinator, client: Client, kind: Kind) -> N
 
 
 def test_only_runs_that_name_it(there: Coordinator, client: Client, kind: Kind) -> None:
-    """All of them, those that are over too."""
     asked = there.complete(track=[kind.name])
     there.complete()
     follower(client, kind.tracker()).poll(lambda line: kind.name in line.get("track", ()))
@@ -162,7 +161,6 @@ def test_only_runs_that_name_it(there: Coordinator, client: Client, kind: Kind) 
 
 
 def test_a_failed_run_stands_as_such(there: Coordinator, client: Client, kind: Kind) -> None:
-    """Without a model, and with why."""
     run = there.start()
     there.federation.run_service.cancel(RunId(run))
     assert not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
@@ -189,7 +187,6 @@ def test_a_page_that_fails_holds_up_no_other(there: Coordinator, client: Client,
 
 
 def test_a_status_that_changed_while_nobody_followed(there: Coordinator, client: Client, kind: Kind) -> None:
-    """The next follower writes it, though it closes no round."""
     run = there.start()
     follower(client, kind.tracker()).poll(one(run))
     if kind.name == "trackio":
@@ -197,3 +194,26 @@ def test_a_status_that_changed_while_nobody_followed(there: Coordinator, client:
     there.federation.journal.set_status(RunId(run), (Status.WAITING,), Status.STALLED, "a site is away", 5.0)
     follower(client, kind.tracker()).poll(one(run))
     assert kind.read()[run].tags["tideline.status"] == "stalled" and kind.read()[run].tags["tideline.cause"] == "a site is away"
+
+
+def test_trackio_is_killed_between_its_calls(there: Coordinator, client: Client, tmp_path: Path) -> None:
+    """Its thread has written all of a call, or nothing; the next follower writes what is missing."""
+    pytest.importorskip("trackio")
+    run, n, died = there.complete(config={"rounds": 3}), 0, True
+    while died:
+        n += 1
+        kind = TrackioKind(tmp_path, f"{tmp_path.name}-{n}")
+        command = [sys.executable, "-m", "tests.tracking.dies", str(there.home), run, kind.project]
+        codes = [subprocess.run([*command, str(dies)], check=False, env=os.environ).returncode for dies in (n, 999)]
+        died = codes[0] == DEAD
+        assert codes in ([DEAD, 0], [0, 0])
+        assert_stands(client, run, kind.read(), kind.done)
+    assert n > 4
+
+
+@pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
+def test_a_trackio_elsewhere(there: Coordinator, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    pytest.importorskip("trackio")
+    monkeypatch.setenv(name, "someone/somewhere")
+    refused = tide("run", "track", there.complete(), "--to", "trackio", "--home", there.home)
+    assert refused.exit_code == 2 and f"{name} is set" in refused.stderr

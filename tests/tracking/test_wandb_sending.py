@@ -32,12 +32,10 @@ def server() -> Iterator[Server]:
 
 
 def at(server: Server, **more: str) -> dict[str, str]:
-    """The settings for it."""
     return {"WANDB_BASE_URL": f"http://127.0.0.1:{server.port}", "WANDB_API_KEY": KEY, **more}
 
 
 def sync(kind: WandbKind, server: Server) -> None:
-    """What a person does."""
     command = [sys.executable, "-m", "wandb", "sync", "--yes", str(kind.folder / "wandb")]
     env = os.environ | at(server, WANDB_DIR=str(kind.folder), WANDB_ERROR_REPORTING="false")
     told = subprocess.run(command, check=False, env=env, capture_output=True, text=True, cwd=kind.folder)
@@ -121,7 +119,6 @@ def test_a_key_that_is_refused_and_a_server_that_is_away(kind: WandbKind, server
 
 
 def said(kind: WandbKind, env: dict[str, str]) -> str:
-    """What a follower says that may not write."""
     code, words = lives(kind.folder, 6, "on", **env, WANDB_INIT_TIMEOUT="5")
     assert code == 1
     return words

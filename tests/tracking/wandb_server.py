@@ -29,11 +29,9 @@ class Server:
         self.refuses, self.keeps, self.port = False, 10**9, 0
 
     def rows(self, run: str) -> list[dict[str, Any]]:
-        """A run's history, by its lines."""
         return [json.loads(line) for _, line in sorted(self.histories.get(run, {}).items())]
 
     def answer(self, name: str, of: dict[str, Any]) -> dict[str, Any]:
-        """What a query is answered."""
         if name == "RunResumeStatus":
             return {"model": {**PROJECT, "bucket": self.bucket(of["name"])}}
         if name == "UpsertBucket":
@@ -66,7 +64,6 @@ class Server:
         return {**known, **counts, **tails, "config": json.dumps(config)}
 
     def stream(self, run: str, sent: dict[str, Any]) -> None:
-        """Take in lines of a run."""
         chunk = sent.get("files", {}).get("wandb-history.jsonl", {"offset": 0, "content": []})
         for at, line in enumerate(chunk["content"], chunk["offset"]):
             if at < self.keeps:
@@ -77,7 +74,6 @@ class Server:
 
 @contextlib.contextmanager
 def wandb_server() -> Iterator[Server]:
-    """A server, for a block."""
     state = Server()
 
     class Handler(BaseHTTPRequestHandler):

@@ -16,7 +16,6 @@ FINAL = ("completed", "failed", "cancelled")
 
 
 def rule(check: Rule) -> Rule:
-    """Add a rule."""
     RULES.append(check)
     return check
 
@@ -36,7 +35,6 @@ def lost(history: Lines) -> set[str]:
 
 
 def of(own: Lines, kind: str) -> Lines:
-    """The lines of a kind, in order."""
     return [line for line in own if line["kind"] == kind]
 
 

@@ -26,13 +26,11 @@ def fault(done: Fault) -> Fault:
 
 
 def pause(world: World, seconds: float) -> None:
-    """Let the others go on."""
     until = time.monotonic() + seconds
     world.until(lambda: time.monotonic() >= until, "a moment")
 
 
 def some_time(dice: random.Random) -> float:
-    """How long something is away."""
     return dice.uniform(0.0, LONGEST_PAUSE)
 
 
@@ -70,7 +68,6 @@ def freeze_a_coordinator(world: World, dice: random.Random) -> str:
 
 @fault
 def kill_an_agent(world: World, dice: random.Random) -> str:
-    """Its trainer dies with it."""
     name, away = dice.choice(sorted(SITES)), some_time(dice)
     world.kill(name)
     pause(world, away)
@@ -121,7 +118,6 @@ def kill_redis(world: World, dice: random.Random) -> str:
 
 @fault
 def flush_redis(world: World, dice: random.Random) -> str:
-    """Nothing of worth lies in it."""
     with redis.Redis.from_url(world.redis.url) as line:
         line.flushall()
     return "Redis flushed"

@@ -26,13 +26,11 @@ class History:
         self._lock = threading.Lock()
 
     def note(self, kind: str, **facts: Any) -> None:
-        """Write one line."""
         with self._lock, self.path.open("a") as file:
             file.write(json.dumps({"kind": kind, "at": time.monotonic(), **facts}) + "\n")
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """Every line, in order."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -140,7 +140,6 @@ class World(Net):
         return str(result["state_digest"])
 
     def stop(self) -> None:
-        """End everything, frozen or not."""
         for name in self.running:
             self.signal(name, signal.SIGCONT)
         super().stop()
@@ -162,7 +161,6 @@ def mounted(folder: Path) -> Path | None:
 
 @contextmanager
 def filled(disk: Path) -> Iterator[None]:
-    """Meanwhile a disk has no room."""
     ballast = disk / "ballast"
     try:
         with suppress(OSError), ballast.open("wb", buffering=0) as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
-from tests.acceptance.conftest import SITES
+from tests.acceptance.conftest import SITES, start_all
 from tests.acceptance.dashboard.looking import Looking
 from tests.acceptance.harness import Net, net
 
@@ -35,7 +35,6 @@ def playwright_running() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="module")
 def chromium(playwright_running: Playwright) -> Iterator[Browser]:
-    """This machine's browser."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")
@@ -48,9 +47,7 @@ def chromium(playwright_running: Playwright) -> Iterator[Browser]:
 def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
     """A coordinator, and three agents that have enrolled."""
     with net(tmp_path_factory.mktemp("federation")) as made:
-        made.coordinator()
-        for name, role in SITES.items():
-            made.agent(name, data[name], role)
+        start_all(made, data)
         for name in SITES:
             made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
         yield made

@@ -45,7 +45,6 @@ class Looking:
         self.page.locator("header").wait_for()
 
     def open(self, at: str, heading: str) -> None:
-        """Go to a page of the dashboard."""
         self.page.evaluate("at => { location.hash = at }", at)
         expect(self.page.get_by_role("heading", level=1, name=heading)).to_be_visible(timeout=PATIENCE)
 

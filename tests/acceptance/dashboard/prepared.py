@@ -23,13 +23,8 @@ from tideline_agent.settings import AgentSettings
 from tideline_agent.vault import FolderVault
 
 HOSTILE = (
-    "<img src=x onerror=window.hurt=1>",
-    "</script><script>window.hurt=1</script>",
-    "javascript:window.hurt=1",
-    "\u202egpj.exe\u202c",
-    "${window.hurt=1} {{window.hurt=1}}",
-    "\x1b[31mred\x1b]0;title\x07",
-    "a" * 200,
+    *("<img src=x onerror=window.hurt=1>", "</script><script>window.hurt=1</script>", "javascript:window.hurt=1"),
+    *("\u202egpj.exe\u202c", "${window.hurt=1} {{window.hurt=1}}", "\x1b[31mred\x1b]0;title\x07", "a" * 200),
 )
 REPLIES = 450
 
@@ -84,7 +79,6 @@ def fill(home: Path) -> None:
 
 @contextmanager
 def served(home: Path) -> Iterator[str]:
-    """Its page; gives the link."""
     port = free_port()
     settings = AgentSettings(coordinator="", data=home, roles=(), name="hospital-b", home=home, page=f"127.0.0.1:{port}")
     work = Work(run=HOSTILE[0], phase=HOSTILE[1], step=HOSTILE[3], round=3, progress=0.4, since=1.7e9)

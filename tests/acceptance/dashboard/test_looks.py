@@ -24,7 +24,6 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def run(federation: Net) -> str:
-    """A run that has ended."""
     found = federation.run(fedavg("to be looked at", 4))
     federation.ended(found)
     return found
@@ -33,7 +32,6 @@ def run(federation: Net) -> str:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_every_page(federation: Net, looking: Looking, run: str, scheme: str, width: int) -> None:
-    """None is wider than the window, and axe-core finds nothing."""
     looking.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     looking.page.set_viewport_size({"width": width, "height": 900})
     looking.sign_in(key(federation))
@@ -44,7 +42,6 @@ def test_every_page(federation: Net, looking: Looking, run: str, scheme: str, wi
 
 
 def test_the_page_of_sign_in(looking: Looking) -> None:
-    """Nothing is there before."""
     looking.expected = ("401",)
     looking.page.goto(looking.url)
     expect(looking.page.get_by_label("API key")).to_be_focused()
@@ -79,7 +76,6 @@ def test_by_keyboard_alone(federation: Net, looking: Looking, run: str) -> None:
 
 
 def test_the_wizard_by_keyboard(federation: Net, looking: Looking, run: str) -> None:
-    """From the page's top to a run that goes on, with Tab and Enter."""
     page = looking.page
     looking.sign_in(key(federation), "#/start")
     expect(page.get_by_role("button", name="Start the run")).to_be_enabled(timeout=PATIENCE)

@@ -44,7 +44,6 @@ def link(made: Net) -> str:
 
 @pytest.fixture
 def owner(chromium: Browser, asking: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    """A browser that came by the link."""
     context = chromium.new_context(viewport={"width": 1200, "height": 1000}, accept_downloads=True)
     opened = link(asking)
     made = Looking(context.new_page(), opened.partition("/#")[0])
@@ -72,7 +71,7 @@ def test_an_owner_decides_and_watches(asking: Net, owner: Looking) -> None:
     expect(page.get_by_text("Nothing waits for your word.")).to_be_visible(timeout=PATIENCE)
     total = page.locator("#total")
     expect(total).to_have_text(re.compile(r"^[1-9]\d* repl"), timeout=PATIENCE)
-    assert asking.ended(run)["status"] == "completed"
+    asking.completed(run)
     expect(page.get_by_role("region", name="Replies that left")).to_contain_text("WEIGHTS", timeout=PATIENCE)
     page.get_by_role("button", name="Pause now").click()
     expect(page.locator(".paused")).to_contain_text("Paused since")
@@ -102,7 +101,6 @@ def test_an_owner_decides_and_watches(asking: Net, owner: Looking) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_how_it_looks(owner: Looking, scheme: str, width: int) -> None:
-    """No wider than the window, without a finding."""
     owner.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     owner.page.set_viewport_size({"width": width, "height": 900})
     owner.page.locator("#total").wait_for()

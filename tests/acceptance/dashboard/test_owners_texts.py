@@ -100,7 +100,6 @@ def test_what_left_on_a_phone(owner: Looking) -> None:
 
 
 def test_pages_of_what_left(owner: Looking) -> None:
-    """200 on each, and a digest is found."""
     page = owner.page
     page.get_by_role("button", name="Older").click()
     expect(page.get_by_text(f"201 to 400 of {REPLIES}")).to_be_visible()

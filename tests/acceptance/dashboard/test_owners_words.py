@@ -70,10 +70,9 @@ def refused(asking: Net, run: str) -> str:
 
 
 def test_once_is_for_one_run(asking: Net, owner: Looking) -> None:
-    """It works; the next one that asks for the same waits again."""
     first = asking.run(fedavg("once", 2))
     press(owner, asked(owner, first), "Approve once")
-    assert asking.ended(first)["status"] == "completed"
+    asking.completed(first)
     sent = owner.page.get_by_role("region", name="Replies that left")
     expect(sent.get_by_role("row").filter(has_text=first).first).to_be_visible(timeout=PATIENCE)
     again = asking.run(fedavg("once", 2))
@@ -86,8 +85,8 @@ def test_always_is_for_these_settings(asking: Net, owner: Looking) -> None:
     """The same runs by itself, other settings wait; once it is taken back, the same waits, too."""
     first = asking.run(fedavg("always", 3))
     press(owner, asked(owner, first), "Always for these settings", again=True)
-    assert asking.ended(first)["status"] == "completed"
-    assert asking.ended(asking.run(fedavg("the same", 3)))["status"] == "completed"
+    asking.completed(first)
+    asking.completed(asking.run(fedavg("the same", 3)))
     other = asking.run(fedavg("another", 4))
     press(owner, asked(owner, other), "Decline")
     decisions = owner.page.locator("#policy li").filter(has_text=re.compile("^Always fedavg"))
@@ -105,7 +104,7 @@ def test_never_is_for_the_method(asking: Net, owner: Looking) -> None:
     assert "lets no run of the method fedavg work" in refused(asking, asking.run(fedavg("again", 5)))
     other = asking.run({**fedavg("another method", 2), "method": "fedprox"})
     press(owner, asked(owner, other), "Approve once")
-    assert asking.ended(other)["status"] == "completed"
+    asking.completed(other)
     decisions = owner.page.locator("#policy li").filter(has_text=re.compile("^Never fedavg"))
     decisions.get_by_role("button", name="Take back").click()
     expect(decisions).to_have_count(0, timeout=PATIENCE)

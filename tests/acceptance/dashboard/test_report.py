@@ -54,7 +54,6 @@ def size(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def shown(chromium: Browser, size: str, tmp_path: Path) -> Page:
-    """A report, opened as a file."""
     write_report(RESULTS[size](), tmp_path / "report.html")  # type: ignore[arg-type]
     page = chromium.new_page(viewport={"width": 1200, "height": 1000})
     page.goto((tmp_path / "report.html").as_uri())

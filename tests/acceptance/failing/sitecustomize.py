@@ -23,7 +23,6 @@ replace, rename, link = os.replace, os.rename, os.link
 
 
 def who() -> str:
-    """What this process is."""
     return next((kind.rpartition(".")[2] for kind in KINDS if kind in sys.orig_argv), "")
 
 
@@ -57,7 +56,6 @@ def place_of_commit() -> str:
 
 
 def point(kind: str, place: str, when: str) -> None:
-    """Pass a point, or die there."""
     name = f"{who()} {kind} {place} {when}"
     gun = Path(os.environ["TIDELINE_GUN"])
     with (gun / "seen").open("a") as seen:

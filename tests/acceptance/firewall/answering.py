@@ -15,7 +15,6 @@ PAGE = b"<html>Welcome to the guest network</html>"
 
 
 def answer(status: str, body: bytes = b"", *headers: str) -> bytes:
-    """An answer as bytes."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 

@@ -53,7 +53,7 @@ def nginx(folder: Path, to: int, more: str = "", change: tuple[str, str] = ("", 
     (place / "nginx.conf").write_text(f"{main}{events}http {{\naccess_log off;\n{temporary}{text}\n}}\n")
     process = subprocess.Popen([NGINX, "-c", str(place / "nginx.conf"), "-p", str(place), "-e", str(place / "error.log")])
     try:
-        end = time.monotonic() + 20.0
+        end = time.monotonic() + 60.0
         while not (place / "pid").exists() or not (place / "pid").read_text().strip():
             assert process.poll() is None and time.monotonic() < end, (place / "error.log").read_text()
             time.sleep(0.02)
@@ -67,5 +67,4 @@ def nginx(folder: Path, to: int, more: str = "", change: tuple[str, str] = ("", 
 
 
 def alerts(folder: Path) -> list[str]:
-    """What nginx found wrong."""
     return re.findall(r".*\[(?:error|alert|crit|emerg|warn)\].*", (folder / "nginx" / "error.log").read_text())

@@ -29,18 +29,15 @@ class Connecting:
 
     @property
     def url(self) -> str:
-        """For who has the password."""
         return f"http://{USER}:p%40ss%3Aword@127.0.0.1:{self.port}"
 
     @property
     def bare(self) -> str:
-        """For who has none."""
         return f"http://127.0.0.1:{self.port}"
 
 
 @contextmanager
 def connecting(answer: bytes = b"", password: bool = True) -> Iterator[Connecting]:
-    """A proxy on a port of its own."""
     said = f"Basic {base64.b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}" if password else ""
     made = Connecting(0, answer, said)
     with listening(partial(accept, made=made)) as made.port:
@@ -56,7 +53,6 @@ def accept(server: socket.socket, made: Connecting) -> None:
 
 
 def serve(near: socket.socket, made: Connecting) -> None:
-    """One connection."""
     with suppress(OSError), near:
         while head := head_of(near):
             lines = head.decode("latin-1").split("\r\n")
@@ -103,7 +99,6 @@ def tunnel(near: socket.socket, target: str, made: Connecting) -> None:
 
 
 def pass_on(source: socket.socket, sink: socket.socket, made: Connecting) -> None:
-    """Until an end hangs up."""
     with suppress(OSError):
         while data := source.recv(1 << 16):
             made.passed += len(data)

@@ -34,14 +34,12 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "grpc_proxy")
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A coordinator in this process."""
     with http_port_of() as made:
         yield made
 
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment without proxies."""
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -49,7 +47,6 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def link_to(address: str, proxy: str = "", roots: bytes | None = None, name: str = "ann") -> closing[GrpcLink]:
-    """An agent's line."""
     return closing(GrpcLink(Endpoints((address,), roots, proxy=proxy), name, Keys.made(), threading.Event()))
 
 
@@ -65,11 +62,7 @@ def refusal(address: str, proxy: str = "", roots: bytes | None = None) -> Unreac
     ("said", "what", "todo"),
     [
         (answer("200 OK", PAGE, "Content-Type: text/html"), "answers with a web page", "Sign in with a browser"),
-        (
-            answer("302 Found", b"", "Location: https://login.example/"),
-            "sends us elsewhere (302), to https",
-            "sign-in page",
-        ),
+        (answer("302 Found", b"", "Location: https://login.example/"), "sends us elsewhere (302), to https", "sign-in page"),
         (answer("404 Not Found", PAGE, "Content-Type: text/html; charset=utf-8"), "answers 404 with a web page", "its prefix"),
         (answer("401 Unauthorized", b"{}", "Tideline-Version: 1"), "takes no agents over HTTP", "--agents-over-http"),
         (answer("407 Proxy Authentication Required"), "asks for a user name and a password (407)", "--proxy"),
@@ -83,14 +76,12 @@ def refusal(address: str, proxy: str = "", roots: bytes | None = None) -> Unreac
     ids=["portal", "redirect", "404", "off", "407", "413", "502", "504", "nobody", "ssh", "hangs up"],
 )
 def test_who_answers_instead(said: bytes, what: str, todo: str) -> None:
-    """Each is known by what it answers."""
     with answering(said) as port:
         error = refusal(f"http://127.0.0.1:{port}")
     assert what in error.what and todo in error.todo
 
 
 def test_nobody_listens() -> None:
-    """Neither behind a proxy nor without one; nor does the proxy."""
     port = free_port()
     assert "does not answer" in refusal(f"https://127.0.0.1:{port}").what
     with connecting() as proxy:
@@ -132,7 +123,6 @@ def test_a_certificate_of_somebody_else(tmp_path: Path) -> None:
 
 
 def enrolled(federation: Federation, link: GrpcLink) -> None:
-    """Let it in."""
     link.enrol(federation.run_service.invite(link.name, {}, 60.0), ("source",))
 
 
@@ -168,7 +158,6 @@ def test_a_body_limit_is_waited_out(tmp_path: Path, opened: tuple[Federation, in
 
 
 def test_a_prefix(opened: tuple[Federation, int]) -> None:
-    """It stands before the path; a reverse proxy takes it off."""
     with answering(answer("404 Not Found")) as port:
         error = refusal(f"http://127.0.0.1:{port}/tideline/")
     assert f"http://127.0.0.1:{port}/tideline/" in error.what
@@ -189,7 +178,6 @@ def test_the_proxy_of_the_environment(bare: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("text", ["socks5://proxy:1080", "https://proxy:443", "http://", "http://proxy:port", "http://a:b@:3128"])
 def test_what_is_no_proxy(text: str) -> None:
-    """It is refused at once, without the password in the words."""
     with pytest.raises(ConfigRefused, match="--proxy names no HTTP proxy") as caught:
         proxy_in(text, "--proxy")
     assert "a:b" not in str(caught.value)

@@ -28,7 +28,7 @@ HELLO = pb.HelloRequest(protocol=2).SerializeToString()
 
 def greeted(port: int, origin: str) -> int:
     """The status of a greeting that a proxy passes on for somebody."""
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     headers = {"Content-Type": "application/x-protobuf", "X-Forwarded-For": origin}
     line.request("POST", "/agents/v1/Hello", HELLO, headers)
     status = line.getresponse().status
@@ -50,7 +50,6 @@ def test_who_says_where_a_call_comes_from(tmp_path: Path, trusted: str | None, b
 
 
 def test_what_is_no_address_of_a_proxy(tmp_path: Path) -> None:
-    """A name could be anybody's."""
     said = tide("coordinator", "--home", tmp_path, "--grpc-port", "0", "--http-port", "0", "--trusted-proxies", "proxy.example")
     assert said.exit_code == 2 and "'proxy.example' is no address" in said.output
 
@@ -96,7 +95,6 @@ class Mute(http.server.BaseHTTPRequestHandler):
     over: threading.Event
 
     def do_POST(self) -> None:
-        """Hello, Fetch and Push."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         call = self.path.rpartition("/")[2]
         if call == "Hello":
@@ -165,7 +163,6 @@ def test_a_push_that_is_never_acknowledged_is_given_up(mute: tuple[type[Mute], s
 
 
 def test_a_transfer_ends_with_its_order(mute: tuple[type[Mute], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, in the middle of a part."""
     monkeypatch.setattr(https_line, "SILENCE_SECONDS", 60.0)
     there, address = mute
     with closing(GrpcLink(Endpoints((address,)), "ann", Keys.made(), threading.Event())) as link:

@@ -33,7 +33,6 @@ ANALYZE = shutil.which("systemd-analyze")
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A coordinator in this process."""
     with http_port_of() as made:
         yield made
 
@@ -49,7 +48,6 @@ def site(opened: tuple[Federation, int], tmp_path: Path) -> AgentSettings:
 
 
 def joined(site: AgentSettings, *more: str) -> list[str]:
-    """The command."""
     where = ("--home", str(site.home), "--name", site.name, "--data", str(site.data), "--role", "source", "--device", "cpu")
     return ["join", *where, *more, "--", site.coordinator, site.token]  # a secret without its prefix may begin with a dash
 
@@ -77,7 +75,6 @@ def test_a_service(site: AgentSettings, tmp_path: Path) -> None:
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed: nobody has checked the unit as systemd reads it")
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_systemd_takes_the_unit(tmp_path: Path, device: str) -> None:
-    """Without a word about it."""
     site = AgentSettings("127.0.0.1:9", tmp_path, (Role.SOURCE,), "hospital-a", home=tmp_path / "its home", device=device)
     file = tmp_path / "tideline-agent.service"
     file.write_text(unit_of(site))
@@ -86,7 +83,6 @@ def test_systemd_takes_the_unit(tmp_path: Path, device: str) -> None:
 
 
 def test_a_unit_that_is_printed(site: AgentSettings) -> None:
-    """For those who install it otherwise."""
     said = tide(*joined(site, "--service", "-"))
     assert said.exit_code == 0 and said.stdout.startswith("# Written by") and "[Install]" in said.stdout
 
@@ -97,11 +93,7 @@ def test_what_a_unit_cannot_hold(site: AgentSettings) -> None:
     assert said.exit_code == 2 and "any user of this machine" in said.output and "secret" not in said.output
     assert not site.folder.exists()
     assert [quoted(each) for each in ("plain", "two words", "50%", "$HOME", 'a"b')] == [
-        "plain",
-        '"two words"',
-        "50%%",
-        "$$HOME",
-        '"a\\"b"',
+        *("plain", '"two words"', "50%%", "$$HOME", '"a\\"b"'),
     ]
     assert "PrivateDevices" in unit_of(site) and "PrivateDevices" not in unit_of(replace(site, device="cuda"))
 
@@ -120,14 +112,12 @@ def test_what_a_unit_cannot_hold(site: AgentSettings) -> None:
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, url: str, token: str, words: str) -> None:
-    """Before anything is sent."""
     data = write_blobs(tmp_path / "data", 1)
     said = tide("join", url, token, "--data", data, "--role", "source", "--home", tmp_path / "home", "--wait", "0")
     assert said.exit_code == 2 and words in said.output, said.output
 
 
 def test_a_token_that_nobody_made(site: AgentSettings) -> None:
-    """The coordinator says so."""
     said = tide(*joined(replace(site, token="x" * 32), "--service", "-"))
     assert said.exit_code == 2 and "The token is not known here" in said.output
 
@@ -151,12 +141,10 @@ def test_joining_starts_the_agent(tmp_path: Path) -> None:
 
 
 def findings(settings: AgentSettings) -> dict[str, Finding]:
-    """Every check by its name."""
     return {each.check: each for each in checkup(settings)}
 
 
 def test_the_doctor_knows_https(site: AgentSettings) -> None:
-    """All checks are made over it; it tries gRPC too."""
     found = findings(site)
     assert {each.state for name, each in found.items() if name not in ("parts",)} == {State.OK}
     assert found["way"].found.startswith(f"HTTP at {site.coordinator} works; gRPC at 127.0.0.1:7800 does not work")
@@ -174,7 +162,6 @@ def test_the_doctor_says_what_to_set(site: AgentSettings) -> None:
 
 
 def test_the_doctor_names_the_proxy(site: AgentSettings) -> None:
-    """And what it asks for."""
     with connecting() as proxy:
         found = findings(replace(site, coordinator="https://coordinator.example.org", proxy=proxy.bare))
     assert found["name"].found == "the proxy of --proxy 127.0.0.1 is 127.0.0.1"
@@ -183,7 +170,6 @@ def test_the_doctor_names_the_proxy(site: AgentSettings) -> None:
 
 
 def test_a_token_may_name_both_ways(opened: tuple[Federation, int], site: AgentSettings) -> None:
-    """gRPC first, and HTTPS where that does not answer."""
     federation, _ = opened
     closed = f"127.0.0.1:{free_port()}"
     secret = federation.run_service.invite(f"{site.name}-2", {}, 60.0)
@@ -195,6 +181,5 @@ def test_a_token_may_name_both_ways(opened: tuple[Federation, int], site: AgentS
 
 
 def test_the_help_names_it() -> None:
-    """Among the commands."""
     assert "join" in tide_process("--help").stdout
     assert json.loads(json.dumps(tide("join", "--help").output)).count("--service") >= 1

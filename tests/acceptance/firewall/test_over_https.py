@@ -29,7 +29,6 @@ class Web(Net):
 
     @property
     def address(self) -> str:
-        """What agents call."""
         return self.url or f"http://127.0.0.1:{self.http}"
 
     def agent(self, name: str, data: Path, role: str = "source", *more: str) -> None:
@@ -58,11 +57,9 @@ def fenced(home: Path) -> Iterator[tuple[Web, Connecting]]:
 
 
 def test_a_run_over_http_alone(tmp_path: Path, expected: str) -> None:
-    """Straight to the coordinator's port, without anything between."""
     with web(tmp_path) as federation:
         joined(federation, tmp_path)
-        result = federation.ended(federation.run(experiment()))
-        assert (result["status"], result["state_digest"]) == ("completed", expected), result["cause"]
+        federation.completed(federation.run(experiment()), expected)
         assert not calls(federation), "nothing came over gRPC"
 
 
@@ -71,8 +68,7 @@ def test_a_run_through_proxy_and_nginx(tmp_path: Path, expected: str) -> None:
     """Every byte goes through the proxy, to nginx and nowhere else; and the run ends as over gRPC."""
     with fenced(tmp_path) as (federation, proxy):
         joined(federation, tmp_path)
-        result = federation.ended(federation.run(experiment()))
-        assert (result["status"], result["state_digest"]) == ("completed", expected), result["cause"]
+        federation.completed(federation.run(experiment()), expected)
         assert not calls(federation) and set(proxy.tunnels) == {federation.url.removeprefix("https://")}
         assert proxy.passed > 2 * len(NAMES) * 3 * 8_000_000
         assert not [each for each in alerts(tmp_path) if not any(words in each for words in QUIET)]
@@ -103,5 +99,4 @@ def test_a_kill_in_the_middle_of_a_transfer(tmp_path: Path, undisturbed: str, wh
         federation.again(who)
         if who == "coordinator":
             federation.ready()
-        result = federation.ended(run)
-        assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+        federation.completed(run, undisturbed)

@@ -48,12 +48,10 @@ def too_much(liar: Liar) -> Told:
 
 
 def reported(**said: Any) -> Callable[[Liar], Told]:
-    """An answer to a join."""
     return lambda liar: liar.verdict(liar.asked(), **said)
 
 
 def worked(**said: Any) -> Callable[[Liar], Told]:
-    """An answer to a step."""
     return lambda liar: liar.verdict(liar.at_work(), **said)
 
 
@@ -79,7 +77,6 @@ def headed(parts: int) -> Callable[[Liar], Told]:
 
 
 def asked_for(parts: int) -> Callable[[Liar], Told]:
-    """A fetch of empty parts."""
     body = pb.FetchRequest(order="f" * 32, parts=[pb.Wanted()] * parts).SerializeToString()
 
     def tell(liar: Liar) -> Told:

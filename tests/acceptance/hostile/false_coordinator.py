@@ -48,11 +48,9 @@ class FalseCoordinator:
         self._server.start()
 
     def hello(self, raw: bytes, kind: Any, **more: str) -> bytes:
-        """Who is there."""
         return bytes(kind(protocol=2, oldest=2, version="1", time_ms=int(time.time() * 1000), **more).SerializeToString())
 
     def tell(self, raw: bytes, context: Any) -> Iterator[bytes]:
-        """Orders as they are made up."""
         yield pb.OrderOrTick(tick=pb.Tick()).SerializeToString()
         while context.is_active():
             try:
@@ -61,7 +59,6 @@ class FalseCoordinator:
                 continue
 
     def hear(self, raw: bytes, context: Any) -> bytes:
-        """Note a report."""
         self.reports.put(pb.ReportRequest.FromString(raw))
         try:
             return bytes(self.receipts.get_nowait().SerializeToString())
@@ -103,7 +100,6 @@ class FalseCoordinator:
         return None
 
     def close(self) -> None:
-        """Hang up."""
         self._over.set()
         self._server.stop(None).wait()
 

@@ -29,7 +29,6 @@ ZSTD_BOMB = bytes.fromhex("28b52ffde0") + (1 << 62).to_bytes(8, "little") + byte
 
 
 def told(content: bytes, kind: str, words: str) -> Lie:
-    """A file as a lie."""
     return Lie(lambda liar: liar.replied(content), kind, words)
 
 
@@ -81,7 +80,6 @@ class Cloud:
 
 
 def features(d: int = 6, mean: float = 0.0, variance: float = 1.0) -> bytes:
-    """A description of features."""
     parts, none = MemoryParts(), torch.zeros(0)
     told = Features(9, torch.full((d,), mean), torch.full((d,), variance), none, none, torch.zeros(0, d), torch.zeros(0, d))
     return bytes(parts.view(encode(told, parts, LAX).digest))
@@ -93,7 +91,6 @@ def described(kind: str, words: str, **said: Any) -> Lie:
 
 
 def learnt(change: Callable[[Atoms], Cloud], kind: str, words: str) -> Lie:
-    """Atoms that were sent, altered."""
 
     def tell(liar: Liar) -> Told:
         parts, order = MemoryParts(), liar.teaching()
@@ -114,7 +111,6 @@ def named(times: int, kind: str, words: str) -> Lie:
 
 
 def first(value: Callable[[Tensor], Tensor]) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """Alter the first tensor."""
     return lambda model: model | {min(model): value(model[min(model)])}
 
 

@@ -34,7 +34,6 @@ class Liar(Raw):
     pupil: Liar | None = None
 
     def begin(self, federation: Net, name: str = NAME, role: str = "source") -> Liar:
-        """Enrol."""
         self.federation, self.name = federation, name
         self.enrol(federation.client().post("/invites", {"name": name, "ttl_seconds": 600})["token"], roles=[role])
         return self
@@ -71,7 +70,6 @@ class Liar(Raw):
             call.cancel()
 
     def over(self, order: pb.Order) -> None:
-        """End the run of an order."""
         self.federation.client().post(f"/runs/{order.run}/cancel")
 
     def push(self, order: pb.Order, content: bytes, more: bytes = b"", **said: Any) -> str:
@@ -84,7 +82,6 @@ class Liar(Raw):
         return digest
 
     def report(self, order: pb.Order, **said: Any) -> pb.Receipt:
-        """A report."""
         return self.ask("Report", pb.ReportRequest(**{"order": order.id} | said), pb.Receipt)
 
     def verdict(self, order: pb.Order, **said: Any) -> Told:
@@ -102,13 +99,11 @@ class Liar(Raw):
         return found[0].error.kind, found[0].error.what
 
     def fetched(self, order: pb.Order, digest: str) -> bytes:
-        """A part of an order."""
         body = pb.FetchRequest(order=order.id, parts=[pb.Wanted(digest=digest)]).SerializeToString()
         call = self.channel.unary_stream(SERVICE + "Fetch", None, None)
         return b"".join(call(body, metadata=self.proof("Fetch", body), timeout=SECONDS))
 
     def pushed(self, order: pb.Order, *contents: bytes) -> list[pb.File]:
-        """Files that are there now."""
         return [pb.File(digest=self.push(order, each), size=len(each)) for each in contents]
 
     def answered(self, order: pb.Order, *contents: bytes) -> Told:

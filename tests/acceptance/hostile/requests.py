@@ -43,7 +43,7 @@ class Request:
 
 def exchanged(port: int, told: bytes) -> tuple[int, dict[str, Any]]:
     """What is answered to bytes, also where the other end does not wait for all of them."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as line:
         answer = b""
         with suppress(BrokenPipeError, ConnectionResetError):
             line.sendall(told)

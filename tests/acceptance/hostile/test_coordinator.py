@@ -13,7 +13,7 @@ import grpc
 import psutil
 import pytest
 
-from tests.acceptance.conftest import SITES
+from tests.acceptance.conftest import SITES, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.hostile.calls import CALLS
 from tests.acceptance.hostile.files import FILES
@@ -25,24 +25,10 @@ from tests.server.agents_http.port import Channel
 pytestmark = pytest.mark.processes
 LIES = CALLS | FILES
 QUICK = (
-    "endless role",
-    "one role again and again",
-    "version with a NUL",
-    "digest of other bytes",
-    "announced too large",
-    "part at a join",
-    "parts beyond the contract",
-    "order of another client",
-    "thousands of metrics",
-    "half a million files",
-    "half a million roles",
-    "deep facts",
-    "overlapping tensors",
-    "gzip bomb as a part",
-    "weights that are no numbers",
-    "one part very often",
-    "features of another width",
-    "atoms of another shape",
+    *("endless role", "one role again and again", "version with a NUL", "digest of other bytes", "announced too large"),
+    *("part at a join", "parts beyond the contract", "order of another client", "thousands of metrics"),
+    *("half a million files", "half a million roles", "deep facts", "overlapping tensors", "gzip bomb as a part"),
+    *("weights that are no numbers", "one part very often", "features of another width", "atoms of another shape"),
     "no samples",
 )
 FLAT_BYTES = 96 << 20  # that memory may have grown by after a table of lies, and how much more it may be meanwhile
@@ -78,20 +64,17 @@ def liar(coordinator: Net, request: pytest.FixtureRequest) -> Iterator[Liar]:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_some_lies(liar: Liar, name: str) -> None:
-    """Each is refused by its name, and the coordinator goes on."""
     told(liar, name)
 
 
 @pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("name", sorted(LIES.keys() - set(QUICK)))
 def test_the_other_lies(liar: Liar, name: str) -> None:
-    """As some of them, so all."""
     told(liar, name)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_that_lie(coordinator: Net, name: str) -> None:
-    """Each is refused with its status and its kind."""
     knock(coordinator, name)
     assert coordinator.client().get("/health")["status"] == "ok"
 
@@ -104,7 +87,6 @@ class Watch(threading.Thread):
         self.over, self.peak, self._process = threading.Event(), 0, psutil.Process(pid)
 
     def bytes(self) -> int:
-        """Resident memory of both."""
         found = [self._process, *self._process.children()]
         return sum(each.memory_info().rss for each in found)
 
@@ -138,7 +120,6 @@ def honest(federation: Net, seeds: range) -> tuple[dict[int, str], float]:
 
 
 def all_lies(liar: Liar) -> None:
-    """Both tables, once."""
     for name in LIES:
         told(liar, name)
     for name in REQUESTS:
@@ -158,9 +139,7 @@ def meanwhile(work: Callable[[], Any], until: Callable[[], bool]) -> int:
 def sites(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
     """A coordinator that lets in any number of calls, and honest agents."""
     with net(tmp_path_factory.mktemp("beside")) as federation:
-        federation.coordinator("--rate", "0", "--rate-enrol", "0")
-        for name, role in SITES.items():
-            federation.agent(name, data[name], role)
+        start_all(federation, data, "--rate", "0", "--rate-enrol", "0")
         yield federation
 
 

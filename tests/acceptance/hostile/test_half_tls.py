@@ -51,7 +51,6 @@ def trickle(lines: list[socket.socket], content: bytes, until: float) -> int:
 
 
 def invited(federation: Net, authority: Path, name: str) -> str:
-    """The secret of a token."""
     key = (federation.folder / "admin.key").read_text().strip()
     answer = httpx.post(
         f"https://127.0.0.1:{federation.http}/invites",

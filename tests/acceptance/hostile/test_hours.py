@@ -47,7 +47,6 @@ def test_lies_about_hours(coordinator: Net, liar: Liar, lie: pb.Spent) -> None:
 
 
 def test_an_agent_from_before(coordinator: Net, liar: Liar) -> None:
-    """It says nothing of its steps; its reply is taken."""
     before, order = unreported(coordinator), liar.asked()
     assert liar.report(order, facts='{"labelled": true}').verdict == "accepted"
     liar.over(order)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 
 pytestmark = pytest.mark.processes
@@ -26,16 +26,12 @@ def played(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> N
             home.mkdir()
             home.chmod(0o755)
         (federation.folder / "coordinator.db").touch(0o644)
-        federation.coordinator()
-        for name, role in SITES.items():
-            federation.agent(name, data[name], role)
-        result = federation.ended(federation.run(GIVEN))
-        assert result["status"] == "completed", result["cause"]
+        start_all(federation, data)
+        federation.completed(federation.run(GIVEN))
     return federation
 
 
 def test_nothing_can_be_read_by_others(played: Net) -> None:
-    """No folder and no file of the homes, at any depth."""
     homes = [played.folder, *(played.home / f"home-{name}" for name in SITES)]
     found = [path for home in homes for path in (home, *home.rglob("*"))]
     wide = [f"{path} {stat.S_IMODE(path.lstat().st_mode):04o}" for path in found if path.lstat().st_mode & 0o077]

@@ -146,7 +146,6 @@ class Book:
             self.ready(name, Path(self.spelt(home)))
 
     def stop(self, name: str = "coordinator") -> None:
-        """As the page says it: SIGTERM."""
         process = self.net.running[name]
         process.terminate()
         assert process.wait(30) == 0, self.logs()
@@ -181,7 +180,6 @@ class Book:
         return run
 
     def past(self, client: Client, run: str, cursor: int) -> None:
-        """Until a run has come so far."""
         self.net.until(lambda: self.result(client, run)["cursor"] > cursor, f"run {run} to come past {cursor}")
 
     def result(self, client: Client, run: str) -> dict[str, Any]:
@@ -204,8 +202,12 @@ class Book:
         self.net.until(over, f"run {run} to end")
         return found
 
+    def completed(self, client: Client, run: str, digest: str) -> None:
+        """Wait until a run has completed, in the bytes of this digest."""
+        result = self.ended(client, run)
+        assert (result["status"], result["state_digest"]) == ("completed", digest), result["cause"]
+
     def logs(self) -> str:
-        """What the processes said last."""
         return "\n".join(f"--- {log.stem}\n{log.read_text(errors='replace')[-1500:]}" for log in self.folder.glob("*.log"))
 
 

@@ -56,7 +56,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
 
 @pytest.fixture
 def emptied(postgres: Postgres) -> Postgres:
-    """The same, its database empty."""
     where = ("--host", "127.0.0.1", "--port", str(postgres.port), "--username", "postgres")
     for name in ("tideline", "restored"):
         postgres.do("dropdb", *where, "--force", "--if-exists", name)

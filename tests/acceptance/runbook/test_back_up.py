@@ -40,8 +40,7 @@ def test_a_database_is_restored_beside_its_parts(book: Book, undisturbed: str) -
     assert run in said and "hospital-c" in said and "older than its witness" in said
     said = book.play(RESTORE, 5)
     assert "API keys revoked: alice" in said and "Confirmed" in said
-    result = book.ended(book.client(), run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+    book.completed(book.client(), run, undisturbed)
 
 
 @plays(BACK_UP, 2, 4)
@@ -70,8 +69,7 @@ def test_postgres_and_parts_are_restored(emptied: Postgres, tmp_path: Path, digi
         book.play(RESTORE, 3)
         book.net.database = f"{database}/restored"
         book.again()
-        result = book.ended(book.client(), run)
-        assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+        book.completed(book.client(), run, undisturbed)
 
 
 def test_a_database_without_its_parts(book: Book, undisturbed: str) -> None:
@@ -88,5 +86,4 @@ def test_a_database_without_its_parts(book: Book, undisturbed: str) -> None:
     shutil.rmtree(parts, ignore_errors=True)
     shutil.move(parts.with_name("elsewhere"), parts)
     book.again()
-    result = book.ended(book.client(), run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+    book.completed(book.client(), run, undisturbed)

@@ -41,8 +41,7 @@ def test_another_host_and_name(book: Book, undisturbed: str) -> None:
     client = book.client("/srv/tideline-new")
     for name in ROSTER:
         book.heard(name, "coordinator_found")
-    result = book.ended(client, run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+    book.completed(client, run, undisturbed)
     book.net.until(lambda: all(known(book, name) == [new] for name in ROSTER), f"all to forget {old}")
     book.net.until(lambda: BEHIND not in book.play(MOVE, 4), "all to have been heard at the new one")
     said = book.play(MOVE, 4)
@@ -80,8 +79,7 @@ def lose(book: Book, undisturbed: str) -> None:
     after = f"--advertise new.example:7800,third.example:7800 {common}"
     book.start(f"tideline coordinator --home /srv/tideline-2 --host 0.0.0.0 {after}", "coordinator-2", "new", "127.0.0.2")
     third = book.client("/srv/tideline-3", None)
-    result = book.ended(third, run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+    book.completed(third, run, undisturbed)
     lost = f"127.0.0.1:{book.ports['grpc']}"
     book.net.until(lambda: not any(lost in known(book, name) for name in ROSTER), "all to forget the lost one")
     assert all(name in book.play(LOSE, 2) for name in ROSTER)
@@ -97,6 +95,5 @@ def test_addresses_of_nobody_are_in_nobodys_way(book: Book, undisturbed: str) ->
     for name in ROSTER:
         book.heard(name, "address_tried")
     book.again()
-    result = book.ended(book.client(), run)
-    assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+    book.completed(book.client(), run, undisturbed)
     assert shlex.split(dead.replace(",", " "))[0] not in known(book, "hospital-a")

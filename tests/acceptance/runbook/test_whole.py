@@ -12,7 +12,6 @@ TESTS = (test_back_up, test_leave, test_move, test_renew, test_rotate)
 
 
 def test_every_block_is_played() -> None:
-    """By a test that is there, which names it by its place."""
     there = {(chapter, at) for chapter, blocks in chapters().items() for at in range(len(blocks))}
     assert set(PLAYED) == there
     assert {test for test in PLAYED.values() if not any(hasattr(module, test) for module in TESTS)} == set()

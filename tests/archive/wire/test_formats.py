@@ -111,8 +111,7 @@ def test_vectors_of_bytes() -> None:
     t = torch.tensor([0.5, -1.0, 127.0, 3.25] * 16).view(4, 16)
     assert pack(t, BFLOAT16, rng_of(1, "w"))[VALUES][0, :4].tolist() == [0.5, -1.0, 127.0, 3.25]
     int8 = pack(t, INT8, rng_of(1, "w"))
-    assert float(int8[SCALE]) == 1.0
-    assert int8[VALUES][0].tolist() == GOLDEN
+    assert float(int8[SCALE]) == 1.0 and int8[VALUES][0].tolist() == GOLDEN
     assert pack(t, TOPK, rng_of(1, "w"))[INDICES].tolist() == [2, 6, 10, 14, 18, 22, 26]
 
 

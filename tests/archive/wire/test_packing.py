@@ -42,8 +42,7 @@ every = pytest.mark.parametrize("how", WIRES.values(), ids=WIRES.keys())
 def test_the_same_seed_gives_the_same_bytes(how: Wire) -> None:
     """And another seed other ones, where numbers are rounded at random."""
     (_, first), (_, again), (_, other) = written(how), written(how), written(how, seed=8)
-    assert first == again
-    assert (first == other) == (how.format is not Format.INT8)
+    assert first == again and (first == other) == (how.format is not Format.INT8)
 
 
 @every
@@ -54,8 +53,7 @@ def test_it_is_read_as_float32_in_the_order_s_shapes(how: Wire) -> None:
         name: (t.shape, t.dtype) for name, t in value.model.items()
     }
     assert all(equal(made.model[name], value.model[name]) for name in ("bias", "count"))
-    assert equal(made.sums, value.sums)
-    assert not equal(made.model["large"], value.model["large"])
+    assert equal(made.sums, value.sums) and not equal(made.model["large"], value.model["large"])
 
 
 def test_float32_changes_no_byte() -> None:
@@ -133,11 +131,9 @@ def test_large_tensors_are_parts_in_fewer_bytes() -> None:
     big = Sent({"w": torch.randn(rows, 512, generator=torch.Generator().manual_seed(3))})
     parts, how = MemoryParts(), wire(down="int8")
     whole, small = encode(big, parts), encode(big, parts, Rules(packing=Packing(how, up=False)))
-    assert 3.9 < whole.size / small.size < 4.0
-    assert files_of(small.digest, parts) == small.files
+    assert 3.9 < whole.size / small.size < 4.0 and files_of(small.digest, parts) == small.files
     made, reply = decode_order(Sent, small.digest, parts, Rules(packing=Packing(how, up=False)))
-    assert reply.packing == Packing(how, up=True)
-    assert torch.allclose(made.model["w"], big.model["w"], atol=0.1)
+    assert reply.packing == Packing(how, up=True) and torch.allclose(made.model["w"], big.model["w"], atol=0.1)
 
 
 def test_a_coarse_scale_is_noticed() -> None:

@@ -28,8 +28,7 @@ KINDS = pytest.mark.parametrize("kind", ["csv", "slow", "parquet"])
 
 @pytest.fixture(autouse=True)
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`slow`: a .csv without pyarrow."""
-    if request.node.callspec.params.get("kind") == "slow" if hasattr(request.node, "callspec") else False:
+    if getattr(request.node, "callspec", None) and request.node.callspec.params.get("kind") == "slow":
         monkeypatch.setattr(fast_csv, "check_head", unsure)
 
 
@@ -46,7 +45,6 @@ def laid(folder: Path, kind: str, columns: dict[str, Any]) -> Path:
 
 
 def read(folder: Path, world: World) -> list[list[float]]:
-    """All rows in their order."""
     return torch.cat([part.x for part in scan(folder, world)]).tolist()
 
 
@@ -67,7 +65,6 @@ def test_codes(tmp_path: Path, kind: str) -> None:
 
 @KINDS
 def test_missing_cells_have_an_input(tmp_path: Path, kind: str) -> None:
-    """The value is 0, and the input says so."""
     laid(tmp_path, kind, {"a": [1.5, None, 3, 4], "sex": ["f", None, "m", "f"]})
     world = of({"a": "number", "sex": ["f", "m"]}, missing="indicator")
     assert read(tmp_path, world) == [[1.5, 0, 1, 0, 0], [0, 1, 0, 0, 1], [3, 0, 0, 1, 0], [4, 0, 1, 0, 0]]
@@ -75,7 +72,6 @@ def test_missing_cells_have_an_input(tmp_path: Path, kind: str) -> None:
 
 @KINDS
 def test_missing_cells_that_a_median_fills_are_nan(tmp_path: Path, kind: str) -> None:
-    """Until the run knows the medians."""
     laid(tmp_path, kind, {"a": [1.5, None, 3, 4]})
     x = read(tmp_path, of({"a": {"missing": "median"}}))
     assert math.isnan(x[1][0]) and [row[0] for row in x if row != x[1]] == [1.5, 3, 4]
@@ -84,7 +80,6 @@ def test_missing_cells_that_a_median_fills_are_nan(tmp_path: Path, kind: str) ->
 @pytest.mark.parametrize("kind", ["csv", "slow"])
 @pytest.mark.parametrize("cell", ["", "NA", "na", " N/A ", "NaN", "nan", "NULL", "Null", '""', '"NA"'])
 def test_what_counts_as_missing(tmp_path: Path, kind: str, cell: str) -> None:
-    """Empty, NA, N/A, NaN and null, in any letters."""
     (tmp_path / "ward.csv").write_text(f"a,b\n1,x\n{cell},x\n3,y\n")
     assert read(tmp_path, of({"a": {"missing": "indicator"}, "b": ["x", "y"]}))[1] == [0, 1, 1, 0]
     error = refused(tmp_path, "line 3, column 1: the value is missing", Role.TARGET, of({"a": "number", "b": ["x", "y"]}))
@@ -118,14 +113,12 @@ def test_a_missing_category_is_refused_without_a_rule(tmp_path: Path, kind: str)
 
 @KINDS
 def test_a_word_for_missing_may_be_a_category(tmp_path: Path, kind: str) -> None:
-    """North America is NA."""
     laid(tmp_path, kind, {"where": ["NA", "EU", "EU", "NA"]})
     assert read(tmp_path, of({"where": ["EU", "NA"]})) == [[0, 1], [1, 0], [1, 0], [0, 1]]
 
 
 @KINDS
 def test_a_missing_column_is_named(tmp_path: Path, kind: str) -> None:
-    """What else there is, its owner alone is told."""
     laid(tmp_path, kind, {"aeg": [1, 2, 3, 4]})
     error = refused(tmp_path, "there is no column 'age', which the world declares", Role.TARGET, of(["age"]))
     assert error.context["near"] == "did you mean aeg?" and "aeg" not in f"{error.what} {error.todo}"
@@ -149,7 +142,6 @@ def test_settings_that_do_not_fit(tmp_path: Path, kind: str, text: str, said: st
 
 @KINDS
 def test_truth_and_whole_numbers_are_categories_too(tmp_path: Path, kind: str) -> None:
-    """As pandas writes them: True, and 1.0 in a column with gaps."""
     laid(tmp_path, kind, {"ill": [True, False, True, False], "ward": [1.0, 2.0, 1.0, 2.0]})
     for ill in (["false", "true"], ["0", "1"]):
         assert read(tmp_path, of({"ill": {"categories": ill, "as": "codes"}, "ward": ["1", "2"]}))[0] == [1, 1, 0]
@@ -173,7 +165,6 @@ NUMBERS = [
 
 @pytest.mark.parametrize("values", NUMBERS, ids=lambda values: str(values.type))
 def test_types_of_numbers(tmp_path: Path, values: Any) -> None:
-    """Nullable whole numbers, decimals, texts, categories of pandas."""
     write(tmp_path, "parquet", {"a": values})
     assert read(tmp_path, of({"a": {"missing": "indicator"}})) == [[1, 0], [2, 0], [0, 1], [4, 0]]
     refused(tmp_path, "row 2, column 1: the value is missing", Role.TARGET, of(["a"]))
@@ -193,7 +184,6 @@ DATES = [datetime.date(2020, 1, day) for day in (1, 2, 3, 4)]
     ],
 )
 def test_types_that_are_no_numbers(tmp_path: Path, values: Any, words: str, todo: str) -> None:
-    """With the way out."""
     write(tmp_path, "parquet", {"a": values})
     error = refused(tmp_path, words, Role.TARGET, World(inputs=(1,), classes=2))
     assert todo in error.todo and error.context["kind"]
@@ -208,12 +198,10 @@ def test_declared_types(tmp_path: Path) -> None:
 
 
 def test_wide_values_are_refused(tmp_path: Path) -> None:
-    """Also beside missing ones."""
     write(tmp_path, "parquet", {"a": [1.0, None, 1e39, 1.0]})
     refused(tmp_path, "too large for float32", Role.TARGET, of({"a": {"missing": "median"}}))
 
 
 def test_extra_columns_are_left(tmp_path: Path) -> None:
-    """Texts too; labels and splits are what they were."""
     pq.write_table(pa.table({"id": list("abcd"), "b": [1, 2, 3, 4], "y": [0, 1, 0, 1]}), tmp_path / "ward.parquet")
     assert read_folder(tmp_path, of(["b"]), Role.SOURCE).train.labelled

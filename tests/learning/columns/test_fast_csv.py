@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example
 from hypothesis import strategies as st
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
@@ -75,13 +75,11 @@ def refuse(*given: object) -> None:
 
 
 @pytest.mark.parametrize("world", [PLAIN, MIXED], ids=["plain", "mixed"])
-@settings(max_examples=examples(300), deadline=None)
-@given(tables())
+@for_all(100, tables())
 @example(b'a,b,y,note\n1,2,0,"x\n2,3,1,y"\n3,4,2,z\n')
 @example(b'a,b,y,note\n1,2,0,"x"y\n2,3,1,z\n')
 @example(b"a,b,y,note\r\n1,2,0,x\r\n\r\n2,-nan,1,z\r\n")
 def test_both_readers_say_the_same(world: World, content: bytes) -> None:
-    """Whatever the table holds."""
     separator = next(s for s in (b";", b"\t", b",") if s in content.split(b"note")[0])
     with tempfile.TemporaryDirectory() as name:
         (folder := Path(name)).joinpath("ward.csv").write_bytes(content)
@@ -117,11 +115,11 @@ def test_usual_tables_are_read_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(rows.tolist()) == [[1, 2], [3, 4], [5, 6]] and not asked
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2500])
+@pytest.mark.parametrize("rows", [0, 1, 500])
 def test_blocks_end_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """A bad cell far down is named by its line, after blocks that were read fast."""
-    monkeypatch.setattr(fast_csv, "BLOCK", 1000)
-    lines = [f"{i},{i / 8},{i % 3}" for i in range(3000)]
+    monkeypatch.setattr(fast_csv, "BLOCK", 200)
+    lines = [f"{i},{i / 8},{i % 3}" for i in range(600)]
     (tmp_path / "ward.csv").write_text("a,b,y\n" + "\n".join(lines))
     fast, slow = both(tmp_path, PLAIN)
     assert fast == slow and isinstance(fast[0], list)
@@ -132,7 +130,6 @@ def test_blocks_end_at_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ro
 
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The slow reader reads the same."""
     (tmp_path / "ward.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,2\n")
     fast = outcome(tmp_path, PLAIN)
     monkeypatch.setitem(sys.modules, "pyarrow.csv", None)
@@ -141,7 +138,6 @@ def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_long_line_is_left_to_the_slow_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which has a limit of cells."""
     (tmp_path / "ward.csv").write_text("a,b,y,note\n1,2,0,\n3,4,1," + "x" * 140_000 + "\n5,6,2,\n")
     (tmp_path / "transforms.toml").write_text('[ward]\ndrop = ["note"]\n')
     fast, slow = both(tmp_path, PLAIN)

@@ -60,7 +60,6 @@ def test_plain_numbers_need_no_columns(tmp_path: Path, kind: str, monkeypatch: p
 
 
 def test_texts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns of more different words than a world should list."""
     n = FEW + 2
     report = look(
         tmp_path, "csv", {"note": [f"n{i}" for i in range(n)], "a": list(range(n)), "y": [0, 1] * (n // 2)}, monkeypatch
@@ -70,7 +69,6 @@ def test_texts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_numbers_with_a_mistake_are_refused_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And are no texts, or categories with a comma."""
     n = 2 * FEW
     report = look(tmp_path / "a", "csv", {"a": [*range(n - 1), "typo"], "y": [0, 1] * FEW}, monkeypatch)
     assert f"line {n + 1}, column 1: not a finite number" in str(report.refused[0]["what"])

@@ -18,7 +18,6 @@ def of(columns: Any, **more: Any) -> World:
 
 
 def test_inputs_follow_from_columns() -> None:
-    """An input for a number, one for each category, one for codes."""
     world = of(COLUMNS)
     assert world.inputs == (4,) and [column.width for column in world.columns] == [1, 2, 1]
     assert code_places(world.columns) == (3,) and not world.fills
@@ -35,7 +34,6 @@ def test_a_rule_for_missing_cells() -> None:
 
 @pytest.mark.parametrize("columns", [COLUMNS, [{"name": "b"}, "a"], {"sex": {"categories": ["f", "m"], "missing": "median"}}])
 def test_a_world_is_written_as_it_was_read(columns: Any) -> None:
-    """In a list: no store keeps the order of a mapping for sure."""
     world = of(columns)
     assert world_in(plain_world(world)) == world and isinstance(plain_world(world)["columns"], list)
 
@@ -74,7 +72,6 @@ def test_the_order_is_part_of_the_world() -> None:
     ],
 )
 def test_bad_columns_are_refused(given: dict[str, Any], words: str) -> None:
-    """With the place, and what to do."""
     with pytest.raises(ConfigRefused) as refusal:
         world_in({"classes": 2, **given})
     assert words in str(refusal.value) and refusal.value.todo

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+from tests.engine.present import present
 from tests.laws.case import ALLOWED, NETWORKS, ON_IMAGES
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
@@ -21,6 +24,8 @@ CONFIG = {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.05}
 KEYS, SHARES, VALUES, SURVIVORS, UNMASK = "train keys", "train shares", "train", "train survivors", "train unmask"
 TO_ONE, ONE = ("fdan",), 1  # methods that adapt to one target
 PHASES = (KEYS, SHARES, VALUES, SURVIVORS, UNMASK)
+PATIENT = {"min_replies": 4, "deadline": 10.0}
+PLAYED: dict[str, tuple[Stage, RunId]] = {}
 
 
 def asked(method: str = "fedavg", **more: Any) -> dict[str, Any]:
@@ -34,8 +39,12 @@ def stage(masks: bool = True, cuts: Cuts | None = None, names: tuple[str, ...] =
     return Stage(METHODS, sites(names), cuts, HoardingParts(), masks=masks)
 
 
-def played_tiny(method: str, masks: bool, **more: Any) -> tuple[Stage, RunId]:
-    """A method's preset `tiny`, with three sources and three targets, one where it takes no more, or none of six sites."""
+@cache
+def played_tiny(method: str, masks: bool, secure_sums: bool = True) -> tuple[Stage, RunId]:
+    """Play a method's preset `tiny` among six sites: three are targets, or one if it takes no more, or none if it has none.
+
+    Tests only read from the run, so it is played once for all of them.
+    """
     adapts, names = Role.TARGET in resolve(METHODS, method).cast, (*NAMES, "fred")
     first = len(names) - ONE if method in TO_ONE else ONE + 2
     roster = {name: "target" if adapts and at >= first else "source" for at, name in enumerate(names)}
@@ -43,17 +52,22 @@ def played_tiny(method: str, masks: bool, **more: Any) -> tuple[Stage, RunId]:
     world = {**known, "model": NETWORKS.get(method, known["model"])}
     willing = {name: replace(site, policy=site.policy | ALLOWED.get(method, frozenset())) for name, site in sites(names).items()}
     made = Stage(METHODS, willing, None, HoardingParts(), masks=masks)
-    run = made.start(asked(method, roster=roster, world=world, config={}, preset="tiny", **more))
+    run = made.start(asked(method, roster=roster, world=world, config={}, preset="tiny", secure_sums=secure_sums))
     made.play(run)
     return made, run
 
 
-def played(masks: bool = True, choose: Choose | None = None, cuts: Cuts | None = None, **more: Any) -> tuple[Stage, RunId]:
-    """A run from beginning to end."""
-    made = stage(masks, cuts)
-    run = made.start(asked(**more))
-    made.play(run, choose)
-    return made, run
+def played(masks: bool = True, cuts: Cuts | None = None, **more: Any) -> tuple[Stage, RunId]:
+    """Play a run to its end. Tests only read from it: without cuts, the same run is played once for all of them."""
+    key = json.dumps([masks, more], sort_keys=True)
+    if cuts is None and key in PLAYED:
+        return PLAYED[key]
+    whole = stage(masks, cuts)
+    run = whole.start(asked(**more))
+    whole.play(run)
+    if cuts is None:
+        PLAYED[key] = whole, run
+    return whole, run
 
 
 def ended(stage: Stage, run: RunId) -> str:
@@ -74,6 +88,5 @@ def missing(stage: Stage, name: str, phase: str, numbers: tuple[int, ...] = (1,)
 
 
 def client_of(stage: Stage, order: Order) -> str:
-    row = stage.journal.order(order.id)
-    assert row is not None
+    row = present(stage.journal.order(order.id))
     return row.client

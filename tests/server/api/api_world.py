@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
 import httpx
 import torch
 
+from tests.enrolling import enrol
 from tideline.algorithms import METHODS
 from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Role
 from tideline.core.step import Data
+from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.adapters import QuietBell
@@ -36,6 +40,15 @@ EXPERIMENT: dict[str, Any] = {
     "seed": 3,
 }
 QUICK = ApiSettings(keep_alive_seconds=0.02)
+HOME_KEY = "the home's key"
+OWN = {"Authorization": f"Bearer {HOME_KEY}"}
+JSON = {"Content-Type": "application/json"}
+
+
+async def unread() -> AsyncIterator[bytes]:
+    """A body of a request that must be answered before its first byte is read."""
+    raise AssertionError("the body was read")
+    yield b""
 
 
 class LoudBell(QuietBell):
@@ -86,8 +99,13 @@ class Coordinator:
         self.bell = LoudBell()
         for part in (self.federation.run_service, self.federation.agent_service, self.federation.scheduler):
             part.bell = self.bell
-        self.services = replace(self.plain_services(), **other)
-        self.app = create_app(self.services, settings)
+        self.settings, self.services = settings, self.plain_services()
+        self.wear(**other)
+
+    def wear(self, **changes: Any) -> None:
+        """Take other services, behind a new app."""
+        self.services = replace(self.services, **changes)
+        self.app = create_app(self.services, self.settings)
 
     def plain_services(self) -> Services:
         """What a shell would hand in, without a key."""
@@ -99,8 +117,8 @@ class Coordinator:
     def beside(self, journal: Journal, settings: ApiSettings = QUICK) -> Coordinator:
         """Another coordinator's door, over this journal: it knows nothing but what stands there."""
         f, other = self.federation, copy(self)
-        other.services = replace(self.services, run_service=RunService(journal, f.compute, self.bell, f.clock), journal=journal)
-        other.app = create_app(other.services, settings)
+        other.settings = settings
+        other.wear(run_service=RunService(journal, f.compute, self.bell, f.clock), journal=journal)
         return other
 
     def built(self) -> Coordinator:
@@ -115,12 +133,17 @@ class Coordinator:
             return await client.request(method, path, **how)
 
     def send(self, method: str, path: str, **how: Any) -> httpx.Response:
-        """One request."""
+        """One request; where a loop runs already, from another thread."""
 
-        async def main() -> httpx.Response:
-            return await self.asend(method, path, **how)
+        def call() -> httpx.Response:
+            return anyio.run(partial(self.asend, method, path, **how))
 
-        return anyio.run(main)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return call()
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(call).result()
 
     def get(self, path: str, **how: Any) -> httpx.Response:
         """One GET."""
@@ -137,9 +160,30 @@ class Coordinator:
         run: str = answer.json()["run"]
         return run
 
+    def add_key(self, name: str, role: str, project: str = "", **more: Any) -> dict[str, str]:
+        """The header of a new API key, made with the home's key."""
+        answer = self.post("/keys", {"name": name, "role": role, "project": project, **more}, headers=OWN)
+        assert answer.status_code == 201, answer.text
+        return {"Authorization": f"Bearer {answer.json()['key']}"}
+
+    def add_project(self, name: str) -> None:
+        """A new project, made with the home's key."""
+        answer = self.post("/projects", {"name": name}, headers=OWN)
+        assert answer.status_code == 201, answer.text
+
+    def join(self, name: str, role: str = "source") -> None:
+        """Enrol a site."""
+        service = self.federation.run_service
+        enrol(service, service.invite(name, {}, 60.0), name, (role,))
+
     def play(self, run: str) -> None:
         """Let the sites and the scheduler do their work until the run has ended or stalled."""
         self.federation.run(self.federation.run_service.find(run).id)  # type: ignore[arg-type]
+
+
+def locked(settings: ApiSettings = QUICK, **services: Any) -> Coordinator:
+    """A coordinator that asks for a key, of which the home's is one."""
+    return Coordinator(settings, api_key_hash=hash_of(HOME_KEY), **services)
 
 
 def refused(answer: httpx.Response, status: int, kind: str, path: str | None = None) -> dict[str, Any]:

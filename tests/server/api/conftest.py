@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from api_world import Coordinator
+from api_world import Coordinator, locked
+from listening import Port, open_port
 
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    """A fresh federation behind its door."""
+    """A fresh federation behind a door that asks for no key."""
     return Coordinator()
+
+
+@pytest.fixture
+def door() -> Coordinator:
+    """A fresh federation behind a door that asks for a key."""
+    return locked()
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +28,10 @@ def finished() -> tuple[Coordinator, str]:
     run = coordinator.start()
     coordinator.play(run)
     return coordinator, run
+
+
+@pytest.fixture(scope="session")
+def port() -> Iterator[Port]:
+    """A port that serves one app after another."""
+    with open_port() as made:
+        yield made

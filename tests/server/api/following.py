@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-LONG = 60.0  # nothing here takes so long; what does has failed
+from tests.server.loops import LONG
 
 
 class Stream:
@@ -48,6 +48,13 @@ class Stream:
             if "event" in lines:
                 found.append((lines["event"], json.loads(lines["data"])))
         return found
+
+    async def until_text(self, text: str) -> None:
+        """Wait until a text has come."""
+        async with asyncio.timeout(LONG):
+            while text not in self.text:
+                self._came.clear()
+                await self._came.wait()
 
     async def until(self, count: int) -> list[tuple[str, Any]]:
         """The events, once there are so many."""

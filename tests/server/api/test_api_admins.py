@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import Coordinator
-from test_api_keys import OWN, given
+from api_world import OWN, Coordinator, locked, refused
 
-from tests.architecture.sources import sources
+import tideline_server
 from tests.engine.clusters import DEPTH, NUMBER, ROSTER, SECRET, WEIGHT, WIDTH, clusters
 from tests.enrolling import enrol
 from tests.laws.stage import Stage, registered
 from tests.postgres import needed, own_schema
 from tests.synthetic import NAMES, experiment, sites
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.api.requests.access import NEEDS
@@ -64,9 +62,9 @@ def played(journal: Any) -> Stage:
 def door(journal: Journal) -> Door:
     """The HTTP API over the journal, the run, and a key of each role; for looking only."""
     on = played(journal)
-    door = Coordinator(api_key_hash=hash_of("the home's key")).beside(journal)
+    door = locked().beside(journal)
     door.services.part_store.parts = on.parts  # its files can be downloaded
-    keys = {role: given(door, name, role) for role, name in (("viewer", "bob"), ("operator", "olga"), ("admin", "eve"))}
+    keys = {role: door.add_key(name, role) for role, name in (("viewer", "bob"), ("operator", "olga"), ("admin", "eve"))}
     return door, journal.run_ids()[0], keys
 
 
@@ -78,12 +76,8 @@ def looks(door: Coordinator, run: str, headers: dict[str, str]) -> Iterator[byte
         if method == "DELETE":  # it would leave nothing to look at
             continue
         for digest, _ in files:
-            answer = door.send(
-                method,
-                path.format(run=run, name="clusters", digest=digest),
-                headers=headers,
-                params={"run": run, "follow": "false"},
-            )
+            address = path.format(run=run, name="clusters", digest=digest)
+            answer = door.send(method, address, headers=headers, params={"run": run, "follow": "false"})
             yield answer.content + repr(answer.headers).encode()
     for more in ("?history=true", "/events?follow=false", "/events?follow=false&limit=3", "/events?after=1"):
         yield door.get(f"/runs/{run}{more}", headers=headers).content
@@ -109,11 +103,8 @@ def test_the_final_state_is_theirs_too(door: Door, role: str) -> None:
     root = at.get(f"/runs/{run}", headers=headers).json()["state_digest"]
     for path in (f"/runs/{run}/files", f"/parts/{root}?run={run}"):
         answer = at.get(path, headers=headers)
-        assert (
-            answer.status_code == 403
-            and answer.json()["kind"] == "PermissionRefused"
-            and ("needs admin" if role == "operator" else "needs operator") in answer.json()["detail"]
-        )
+        needed = "needs admin" if role == "operator" else "needs operator"
+        assert needed in refused(answer, 403, "PermissionRefused")["detail"]
         assert at.get(path, headers=OWN).status_code == at.get(path, headers=keys["admin"]).status_code == 200
 
 
@@ -122,9 +113,9 @@ def test_a_method_may_keep_its_state_for_admins() -> None:
     on = Stage(registered(replace(clusters, admins=True)), sites(NAMES[:3]))
     run = on.start(experiment("clusters", ROSTER, config={"secret": False}))
     assert on.play(run).status == "completed" and on.row(run).spec.admins
-    door = Coordinator(api_key_hash=hash_of("the home's key")).beside(on.journal)
+    door = locked().beside(on.journal)
     door.services.part_store.parts = on.parts
-    assert door.get(f"/runs/{run}/files", headers=given(door, "olga", "operator")).status_code == 403
+    assert door.get(f"/runs/{run}/files", headers=door.add_key("olga", "operator")).status_code == 403
     assert door.get(f"/runs/{run}/files", headers=OWN).status_code == 200
 
 
@@ -149,11 +140,8 @@ def test_a_tag_is_of_what_was_told(door: Door) -> None:
 
 def test_every_door_says_for_whom_a_result_is() -> None:
     """No call of the server's leaves it to the default, which is for who owns the journal."""
-    calls = [
-        node
-        for source in sources()
-        if source.module.startswith("tideline_server")
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "result_of"
-    ]
+    files = Path(tideline_server.__file__).parent.rglob("*.py")
+    trees = [ast.parse(text) for path in files if "result_of(" in (text := path.read_text(encoding="utf-8"))]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "result_of"]
     assert calls and all("admins" in {word.arg for word in call.keywords} for call in calls)

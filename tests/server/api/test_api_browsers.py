@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from api_world import EXPERIMENT, refused
-from sign_in_world import OWN, Realm, browsing, realm, sign_in
+from api_world import EXPERIMENT, OWN, refused
+from listening import Port
+from sign_in_world import Realm, browsing, realm, sign_in
 
 from tests.oidc.provider import FAULTS, SECRET, cut
 from tideline_server.api.requests.access import PROJECT
@@ -31,9 +32,9 @@ def here() -> Iterator[Realm]:
 
 
 @pytest.fixture
-def browser(here: Realm) -> Iterator[httpx.Client]:
+def browser(here: Realm, port: Port) -> Iterator[httpx.Client]:
     """A browser that has not signed in."""
-    with browsing(here) as client:
+    with browsing(here, port) as client:
         yield client
 
 
@@ -57,17 +58,17 @@ def test_a_browser_signs_in(here: Realm, browser: httpx.Client) -> None:
     assert browser.get("/runs").json() == []
     started = browser.post("/runs", json=EXPERIMENT, headers=ours(browser))
     assert started.status_code == 201
-    told = here.door.get("/audit?kind=signed_in", headers=OWN).json()[-1]
-    assert told["by"] == shown["name"] and "session" in told["details"]
-    assert here.door.get("/audit?kind=run_started", headers=OWN).json()[-1]["by"] == shown["name"]
+    entry = here.audit("signed_in")[-1]
+    assert entry["by"] == shown["name"] and "session" in entry["details"]
+    assert here.audit("run_started")[-1]["by"] == shown["name"]
 
 
-def test_a_client_with_a_secret() -> None:
+def test_a_client_with_a_secret(port: Port) -> None:
     """The coordinator shows it, and the command line has no client then."""
-    with realm(SECRET, oidc_client_secret=SECRET) as made, browsing(made) as client:
+    with realm(SECRET, oidc_client_secret=SECRET) as made, browsing(made, port) as client:
         assert sign_in(client).headers["location"] == "/"
         assert client.get("/sign-in").json()["provider"]["client"] == ""
-    with realm(SECRET, oidc_client_secret="wrong") as made, browsing(made) as client:
+    with realm(SECRET, oidc_client_secret="wrong") as made, browsing(made, port) as client:
         assert "invalid_client" in refused(sign_in(client), 401, "IdentityRefused")["detail"]
 
 
@@ -90,24 +91,25 @@ def test_the_address_behind_a_proxy() -> None:
         assert answer.headers["set-cookie"].startswith("__Host-")
 
 
-@pytest.mark.parametrize(
-    "leads",
-    [
-        *("//evil.example", "https://evil.example", "/\\evil.example", "\\/evil.example", "javascript:alert(1)", "evil"),
-        *(
-            "/\t/evil.example",
-            "/a\nSet-Cookie: x=1",
-            "///evil.example",
-            "/\u2215/evil",
-            "/" + "a" * 2000,
-            "http:/evil",
-            " //evil",
-        ),
-    ],
+ELSEWHERE = (
+    *(
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "\\/evil.example",
+        "javascript:alert(1)",
+        "evil",
+        "http:/evil",
+    ),
+    *("/\t/evil.example", "/a\nSet-Cookie: x=1", "///evil.example", "/\u2215/evil", "/" + "a" * 2000, " //evil"),
 )
-def test_it_leads_nowhere_else(here: Realm, leads: str) -> None:
+
+
+def test_it_leads_nowhere_else(here: Realm, subtests: pytest.Subtests) -> None:
     """Only to a path of this coordinator."""
-    refused(here.door.get("/sign-in/start", params={"next": leads}), 422, "ConfigRefused", "next")
+    for leads in ELSEWHERE:
+        with subtests.test(leads[:40]):
+            refused(here.door.get("/sign-in/start", params={"next": leads}), 422, "ConfigRefused", "next")
     assert not here.provider.asked
 
 
@@ -142,16 +144,17 @@ def parse_qs_flat(address: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"state": "x"}, {"state": ""}, {"code": ""}, {"iss": "http://other"}, {"error": "access_denied"}, {"code": "made-up"}],
-)
-def test_what_comes_back_has_to_fit(browser: httpx.Client, change: dict[str, str]) -> None:
+CHANGES = ({"state": "x"}, {"state": ""}, {"code": ""}, {"iss": "http://other"}, {"error": "access_denied"}, {"code": "made-up"})
+
+
+def test_what_comes_back_has_to_fit(browser: httpx.Client, subtests: pytest.Subtests) -> None:
     """Another's sign-in, a made-up code, another provider, a refusal: no session."""
-    started = browser.get("/sign-in/start")
-    back = parse_qs_flat(browser.get(started.headers["location"]).headers["location"]) | change
-    refused(browser.get("/sign-in/callback", params=back), 401, "IdentityRefused")
-    refused(browser.get("/session"), 401, "IdentityRefused")
+    for change in CHANGES:
+        with subtests.test(str(change)):
+            started = browser.get("/sign-in/start")
+            back = parse_qs_flat(browser.get(started.headers["location"]).headers["location"]) | change
+            refused(browser.get("/sign-in/callback", params=back), 401, "IdentityRefused")
+            refused(browser.get("/session"), 401, "IdentityRefused")
 
 
 def test_somebody_elses_sign_in_is_not_mine(here: Realm, browser: httpx.Client) -> None:
@@ -182,21 +185,21 @@ def test_who_has_no_role_gets_no_session(here: Realm, browser: httpx.Client) -> 
     assert "'nurses'" in told["detail"] and here.door.get("/sessions", headers=OWN).json() == []
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token"])
-def test_a_provider_that_fails(here: Realm, browser: httpx.Client, fault: str, path: str) -> None:
+def test_a_provider_that_fails(port: Port, subtests: pytest.Subtests) -> None:
     """503, or its own refusal; afterwards it works again. Nothing of it keeps the coordinator from its other work."""
-    here.provider.fault[path] = FAULTS[fault]
-    started = browser.get("/sign-in/start")
-    if path == "/token":
-        answer = browser.get(browser.get(started.headers["location"]).headers["location"])
-        assert answer.status_code in (401, 503), answer.text
-        assert answer.json()["todo"]
-    else:
-        refused(started, 503, "Unreachable")
-    here.provider.fault = {}
-    here.clock.at += 10
-    assert sign_in(browser).status_code == 303
+    for path, fault in itertools.product(("/.well-known/openid-configuration", "/token"), FAULTS):
+        with subtests.test(f"{fault} at {path}"), realm() as here, browsing(here, port) as browser:
+            here.provider.fault[path] = FAULTS[fault]
+            started = browser.get("/sign-in/start")
+            if path == "/token":
+                answer = browser.get(browser.get(started.headers["location"]).headers["location"])
+                assert answer.status_code in (401, 503), answer.text
+                assert answer.json()["todo"]
+            else:
+                refused(started, 503, "Unreachable")
+            here.provider.fault = {}
+            here.clock.at += 10
+            assert sign_in(browser).status_code == 303
 
 
 def test_a_change_needs_a_page_of_ours(here: Realm, browser: httpx.Client) -> None:
@@ -242,17 +245,16 @@ def test_signing_out(here: Realm, browser: httpx.Client) -> None:
     assert SESSION not in browser.cookies
     told = refused(browser.get("/runs", headers={"Cookie": f"{SESSION}={secret}"}), 401, "IdentityRefused")
     assert "/sign-in/start" in told["todo"]
-    assert here.door.get("/audit?kind=session_ended", headers=OWN).json()[-1]["by"].startswith("alice <")
+    assert here.audit("session_ended")[-1]["by"].startswith("alice <")
 
 
-@pytest.mark.parametrize(
-    "more", [{"expires_in": "soon", "expires_at": "soon"}, {"expires_in": [5]}, {"id_token": 5}, {"id_token": None}]
-)
-def test_tokens_that_make_no_sense(here: Realm, browser: httpx.Client, more: dict[str, Any]) -> None:
-    """Are the provider's failure, or no sign-in."""
+def test_tokens_that_make_no_sense(here: Realm, browser: httpx.Client, subtests: pytest.Subtests) -> None:
+    """They are the provider's failure, or no sign-in."""
     give = here.provider.tokens
-    here.provider.tokens = lambda **claims: give(**claims) | more  # type: ignore[method-assign]
-    assert sign_in(browser).status_code in ((401, 503) if "id_token" in more else (303, 503))
+    for more in ({"expires_in": "soon", "expires_at": "soon"}, {"expires_in": [5]}, {"id_token": 5}, {"id_token": None}):
+        with subtests.test(str(more)):
+            here.provider.tokens = lambda more=more, **claims: give(**claims) | more  # type: ignore[method-assign]
+            assert sign_in(browser).status_code in ((401, 503) if "id_token" in more else (303, 503))
 
 
 def test_a_session_expires(here: Realm, browser: httpx.Client) -> None:
@@ -268,14 +270,13 @@ def test_admins_list_and_end_sessions(here: Realm, browser: httpx.Client) -> Non
     """At once, and again without harm; its user may sign in anew."""
     sign_in(browser)
     (row,) = here.door.get("/sessions", headers=OWN).json()
-    assert row["subject"] == "42" and set(row) == {
-        *("id", "name", "issuer", "subject", "created", "expires", "last_used", "ended"),
-    }
+    assert row["subject"] == "42"
+    assert set(row) == {"id", "name", "issuer", "subject", "created", "expires", "last_used", "ended"}
     for _ in range(2):
         assert here.door.send("DELETE", f"/sessions/{row['id']}", headers=OWN).json()["ended"] == here.clock.at
     refused(here.door.send("DELETE", "/sessions/0123456789abcdef", headers=OWN), 404, "NotFound")
     refused(browser.get("/runs"), 401, "IdentityRefused")
-    assert here.door.get("/audit?kind=session_ended", headers=OWN).json()[-1]["by"] == "admin"
+    assert here.audit("session_ended")[-1]["by"] == "admin"
     assert sign_in(browser).status_code == 303
     refused(browser.get("/sessions"), 403, "PermissionRefused")
 
@@ -316,13 +317,15 @@ def test_without_a_session_there_is_none_to_show(here: Realm) -> None:
         refused(here.door.post("/sign-out", headers=headers), 404, "NotFound")
 
 
-@pytest.mark.parametrize(
-    "cookie", ["", "x", "a" * 4000, "\u00e9".encode(), f"{SESSION}=", f'{SESSION}="\\', ";;=;", f"{SESSION}=a; {SESSION}=b"]
-)
-def test_odd_cookies_are_none(here: Realm, cookie: Any) -> None:
-    """As a wrong key is, or no key."""
-    refused(here.door.get("/runs", headers={"Cookie": cookie}), 401, "IdentityRefused")
-    refused(here.door.get("/sign-in/callback?state=x&code=y", headers={"Cookie": cookie}), 401, "IdentityRefused")
+COOKIES = ("", "x", "a" * 4000, "\u00e9".encode(), f"{SESSION}=", f'{SESSION}="\\', ";;=;", f"{SESSION}=a; {SESSION}=b")
+
+
+def test_odd_cookies_are_none(here: Realm, subtests: pytest.Subtests) -> None:
+    """They open as little as a wrong key."""
+    for cookie in COOKIES:
+        with subtests.test(repr(cookie[:20])):
+            for path in ("/runs", "/sign-in/callback?state=x&code=y"):
+                refused(here.door.get(path, headers={"Cookie": cookie}), 401, "IdentityRefused")  # type: ignore[dict-item]
 
 
 def test_what_is_open() -> None:
@@ -351,7 +354,6 @@ def test_without_a_provider(coordinator: Any) -> None:
 def test_whoever_makes_up_codes_is_slowed_down(here: Realm) -> None:
     """Each try has the provider asked."""
     here.provider.fault["/token"] = cut
-    here.door.services = replace(here.door.services, limits=Limits(LocalCounts(), here.clock, wrong_keys=2))
-    here.door.app.state.services = here.door.services
+    here.door.wear(limits=Limits(LocalCounts(), here.clock, wrong_keys=2))
     for status in (401, 401, 429):
         assert here.door.get("/sign-in/callback?state=x&code=y").status_code == status

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pytest
 from api_world import Coordinator, refused
 
 from tideline.engine.coordinator.retention.deleting import Deleting
@@ -12,15 +9,15 @@ from tideline.engine.coordinator.retention.keeping import DAY, Retention, Rules
 from tideline.engine.model.deletion import Cutoffs
 
 
-@pytest.mark.parametrize(("method", "tail"), [("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")])
-def test_a_deleted_run_is_gone(coordinator: Coordinator, method: str, tail: str) -> None:
+def test_a_deleted_run_is_gone(coordinator: Coordinator) -> None:
     """Every address of it answers 410, and says when it was deleted."""
     run = coordinator.start(name="<b>bold</b>")
     coordinator.play(run)
     first = coordinator.send("DELETE", f"/runs/{run}")
     assert (first.status_code, first.json()["run"], first.json()["status"]) == (200, run, "completed")
-    error = refused(coordinator.send(method, f"/runs/{run}{tail}"), 410, "Deleted")
-    assert f"Run {run} (<b>bold</b>) was deleted at " in error["detail"]
+    for method, tail in (("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")):
+        error = refused(coordinator.send(method, f"/runs/{run}{tail}"), 410, "Deleted")
+        assert f"Run {run} (<b>bold</b>) was deleted at " in error["detail"], tail
     assert coordinator.send("DELETE", f"/runs/{run}").json() == first.json()
     assert run not in [row["id"] for row in coordinator.get("/runs").json()]
 
@@ -65,8 +62,7 @@ class NoEvents:
 def test_a_run_that_is_old_goes_next() -> None:
     """With its name and its end."""
     there = Coordinator()
-    retention = Retention(Deleting(there.federation.run_service), NoEvents(), Rules(runs_days=1.0))
-    there.app.state.services = replace(there.services, retention=retention)
+    there.wear(retention=Retention(Deleting(there.federation.run_service), NoEvents(), Rules(runs_days=1.0)))
     run = there.start()
     there.post(f"/runs/{run}/cancel")
     there.federation.clock.advance(2.0 * DAY)

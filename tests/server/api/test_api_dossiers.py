@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from api_world import EXPERIMENT, Coordinator, refused
+from api_world import EXPERIMENT, OWN, Coordinator, locked, refused
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tideline.core.errors import Refused, StorageFull, TooMany
@@ -17,37 +16,21 @@ from tideline.dossier import container, making
 from tideline.dossier.signing import Signer
 from tideline.dossier.verifying import read
 from tideline.engine.audit.log import About
-from tideline.engine.coordinator.api_keys import hash_of
-from tideline_server.api import create_app
 from tideline_server.dossiers.making import AT_ONCE, WAITING, Dossiers, pieces
-
-OWN = {"Authorization": "Bearer the home's key"}
-
-
-def door(folder: Path, patience: float = 0.0) -> Coordinator:
-    """A coordinator that asks for keys and signs."""
-    made = Coordinator(api_key_hash=hash_of("the home's key"))
-    signer = Signer(Ed25519PrivateKey.generate())
-    dossiers = Dossiers(made.federation.journal, signer, made.federation.clock, folder, patience)
-    made.services = replace(made.services, dossiers=dossiers)
-    made.app = create_app(made.services)
-    return made
-
-
-def dossiers_at(there: Coordinator) -> Dossiers:
-    found = there.services.dossiers
-    assert found is not None
-    return found
-
-
-def key(there: Coordinator, name: str, role: str, project: str = "") -> dict[str, str]:
-    answer = there.post("/keys", {"name": name, "role": role, "project": project}, headers=OWN)
-    return {"Authorization": f"Bearer {answer.json()['key']}"}
 
 
 @pytest.fixture
 def there(tmp_path: Path) -> Coordinator:
-    return door(tmp_path)
+    """A coordinator that asks for keys and signs."""
+    made = locked()
+    signer = Signer(Ed25519PrivateKey.generate())
+    made.wear(dossiers=Dossiers(made.federation.journal, signer, made.federation.clock, tmp_path, 0.0))
+    return made
+
+
+def dossiers_at(there: Coordinator) -> Dossiers:
+    assert there.services.dossiers is not None
+    return there.services.dossiers
 
 
 def started(there: Coordinator) -> str:
@@ -57,7 +40,7 @@ def started(there: Coordinator) -> str:
 
 def test_a_viewer_gets_it(there: Coordinator) -> None:
     """As a file of that name; the log tells of the key once, by whose call, before it signs."""
-    viewer, run = key(there, "vera", "viewer"), started(there)
+    viewer, run = there.add_key("vera", "viewer"), started(there)
     there.play(run)
     before = there.get("/signer", headers=viewer).json()
     assert before["introduced"] is before["entry"] is None
@@ -77,8 +60,8 @@ def test_a_viewer_gets_it(there: Coordinator) -> None:
 def test_strangers_and_runs_that_are_not_theirs(there: Coordinator) -> None:
     """Without a key; with a key of another project, as for a run that is not there. Nothing is written."""
     run = started(there)
-    assert there.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
-    foreign = key(there, "fay", "viewer", "retina")
+    there.add_project("retina")
+    foreign = there.add_key("fay", "viewer", "retina")
     assert there.get(f"/runs/{run}/dossier").status_code == there.get("/signer").status_code == 401
     told = [refused(there.get(f"/runs/{name}/dossier", headers=foreign), 404, "NotFound")["detail"] for name in (run, "0" * 12)]
     assert told[0].replace(run, "") == told[1].replace("0" * 12, "")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, Coordinator, refused
+from api_world import EXPERIMENT, JSON, Coordinator, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -52,7 +52,7 @@ def knock(coordinator: Coordinator, path: str, body: Any, more: Any = None) -> N
     """Send a body as Python writes it (NaN and all); nothing but success or the one shape may come back."""
 
     content = json.dumps(body).encode()
-    answer = coordinator.post(path, content=content, headers={"Content-Type": "application/json"} | (more or {}))
+    answer = coordinator.post(path, content=content, headers=JSON | (more or {}))
     if answer.status_code != 201:
         error = answer.json()
         refused(answer, answer.status_code, error["kind"], error["path"])
@@ -88,5 +88,5 @@ def test_any_invitation_is_made_or_refused(target: Coordinator, body: Any) -> No
 @given(body=st.binary(max_size=64))
 def test_any_bytes_are_answered(target: Coordinator, body: bytes) -> None:
     """Bytes that are no JSON at all are refused in the one shape."""
-    answer = target.post("/runs", content=body, headers={"Content-Type": "application/json"})
+    answer = target.post("/runs", content=body, headers=JSON)
     assert 400 <= answer.status_code < 500 and answer.json()["type"].startswith("urn:tideline:error:")

@@ -6,7 +6,6 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
 from tideline.client import http
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline_server.api.requests import wrapping as handshake
 
 
@@ -15,31 +14,22 @@ def test_both_sides_speak_the_same() -> None:
     assert (http.API, http.VERSION, http.SPOKEN) == (handshake.API, handshake.VERSION, handshake.SPOKEN)
 
 
-@pytest.mark.parametrize("path", ["/runs", "/health", "/nowhere", "/openapi.json", "/runs/nosuch"])
-def test_every_answer_says_what_is_spoken(path: str) -> None:
+def test_every_answer_says_what_is_spoken(coordinator: Coordinator, door: Coordinator) -> None:
     """Refusals, too, and those to strangers."""
-    for coordinator in (Coordinator(), Coordinator(api_key_hash=hash_of("k"))):
-        answer = coordinator.get(path)
-        assert (answer.headers["tideline-version"], answer.headers["tideline-api"]) == ("1.2.3", "2")
+    for path in ("/runs", "/health", "/nowhere", "/openapi.json", "/runs/nosuch"):
+        for answer in (coordinator.get(path), door.get(path)):
+            assert (answer.headers["tideline-version"], answer.headers["tideline-api"]) == ("1.2.3", "2"), path
 
 
-@pytest.mark.parametrize(
-    ("said", "todo"),
-    [
-        ("1", "tideline that calls"),
-        ("3", "coordinator"),
-        ("999999999", "coordinator"),
-        ("two", "coordinator"),
-        ("", "coordinator"),
-        ("-2", "coordinator"),
-    ],
-)
-def test_another_api_is_refused_with_both_versions(coordinator: Coordinator, said: str, todo: str) -> None:
+def test_another_api_is_refused_with_both_versions(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
     """An older one too: it would read our errors as those of a stranger. Nothing is done."""
-    headers = {"Tideline-Api": said, "Tideline-Version": "9.8"}
-    told = refused(coordinator.post("/runs", EXPERIMENT, headers=headers), 400, "VersionRefused")
-    assert f"API {said} (tideline 9.8)" in told["detail"] and "tideline 1.2.3 and speaks API 2" in told["detail"]
-    assert told["todo"] == f"Upgrade the {todo}" and told["context"] == {"speaks": 2, "oldest": 2, "version": "1.2.3"}
+    for said in ("1", "3", "999999999", "two", "", "-2"):
+        with subtests.test(said):
+            headers = {"Tideline-Api": said, "Tideline-Version": "9.8"}
+            error = refused(coordinator.post("/runs", EXPERIMENT, headers=headers), 400, "VersionRefused")
+            assert f"API {said} (tideline 9.8)" in error["detail"] and "tideline 1.2.3 and speaks API 2" in error["detail"]
+            assert error["todo"] == f"Upgrade the {'tideline that calls' if said == '1' else 'coordinator'}"
+            assert error["context"] == {"speaks": 2, "oldest": 2, "version": "1.2.3"}
     assert coordinator.get("/runs").json() == []
 
 

@@ -8,23 +8,20 @@ from typing import Any
 
 import httpx
 import pytest
-from api_world import EXPERIMENT, QUICK, Coordinator, refused
-from listening import listening
+from api_world import EXPERIMENT, HOME_KEY, OWN, QUICK, Coordinator, refused
+from listening import Port
 from sign_in_world import GRANTS, browsing, realm, sign_in
 
 from tests.oidc.provider import Clock
 from tideline.engine.audit.log import AuditEvent, Tip
 from tideline.engine.audit.witness import RESTORED
 from tideline.engine.coordinator.api_keys import KNOWN_SECONDS, hash_of
-from tideline_server.api import create_app
 from tideline_server.api.requests.access import PROJECT
 from tideline_server.api.requests.cookies import CSRF, SESSION
 from tideline_server.bell import LocalCounts
 from tideline_server.browsers.sessions import KEY_SECONDS, OF_KEYS
 from tideline_server.limits import Limits
 
-HOME = "the home's key"
-OWN = {"Authorization": f"Bearer {HOME}"}
 HERE = "http://coordinator"
 FROM_HERE = {"Origin": HERE}
 
@@ -33,20 +30,13 @@ class Door(Coordinator):
     """A coordinator with a key of its own and a clock that somebody sets. No provider."""
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(replace(QUICK, **more), api_key_hash=hash_of(HOME))
+        super().__init__(replace(QUICK, **more), api_key_hash=hash_of(HOME_KEY))
         self.clock = Clock()
-        self.settings = replace(QUICK, **more)
-        self.wear()
-
-    def wear(self, **changes: Any) -> None:
-        """Take other services."""
-        self.services = replace(self.services, clock=self.clock, **changes)
-        self.app = create_app(self.services, self.settings)
+        self.wear(clock=self.clock)
 
     def key(self, name: str, role: str, **more: Any) -> str:
         """A new key."""
-        made: str = self.post("/keys", {"name": name, "role": role, **more}, headers=OWN).json()["key"]
-        return made
+        return self.add_key(name, role, **more)["Authorization"].removeprefix("Bearer ")
 
     def begin(self, key: str, headers: dict[str, str] = FROM_HERE, address: str = "") -> httpx.Response:
         """A sign-in with a key."""
@@ -66,12 +56,10 @@ def door() -> Door:
 
 
 @pytest.fixture
-def browser(door: Door) -> Iterator[httpx.Client]:
+def browser(door: Door, port: Port) -> Iterator[httpx.Client]:
     """A browser, of which the coordinator at a port of its own is called."""
-    with listening(0, door=door) as (host, port):
-        base = f"http://{host}:{port}"
-        with httpx.Client(base_url=base, trust_env=False, timeout=20.0, headers={"Origin": base}) as client:
-            yield client
+    with port.browser(door.app, Origin=port.url) as client:
+        yield client
 
 
 def test_a_page_signs_in_with_a_key(door: Door, browser: httpx.Client) -> None:
@@ -105,7 +93,7 @@ def test_a_page_signs_in_with_a_key(door: Door, browser: httpx.Client) -> None:
 
 def test_under_tls_the_cookie_is_this_hosts_alone(door: Door) -> None:
     """And is never sent without TLS."""
-    answer = door.begin(HOME, {"Origin": "https://coordinator"}, "https://coordinator")
+    answer = door.begin(HOME_KEY, {"Origin": "https://coordinator"}, "https://coordinator")
     (cookie,) = answer.headers.get_list("set-cookie")
     assert cookie.startswith(f"__Host-{SESSION}=") and {"Secure", "HttpOnly", "Path=/", "SameSite=strict"} <= set(
         cookie.split("; ")
@@ -119,7 +107,7 @@ def test_the_homes_key_is_good_too(door: Door) -> None:
     """Also without a provider, and while another coordinator's key is not."""
     shared = Door()
     shared.wear(shared_key_hash=hash_of("the replicas' key"))
-    for each, key in ((door, HOME), (shared, HOME), (shared, "the replicas' key")):
+    for each, key in ((door, HOME_KEY), (shared, HOME_KEY), (shared, "the replicas' key")):
         shown = each.get("/session", headers=each.signed_in(key)).json()
         assert (shown["kind"], shown["name"], shown["role"], shown["project"]) == ("key", "admin", "admin", "all")
     assert door.get("/sign-in").json() == {"provider": None}
@@ -129,7 +117,7 @@ def test_the_homes_key_is_good_too(door: Door) -> None:
 def test_nothing_of_the_key_is_written(door: Door) -> None:
     """Neither in the session's row, nor in the audit log, nor in what is kept of repeated calls; nor by what to guess it."""
     key = door.key("bob", "viewer")
-    for each in (key, HOME):
+    for each in (key, HOME_KEY):
         answer = door.post("/sign-in/key", {"key": each}, headers=FROM_HERE | {"Idempotency-Key": f"once-{each[:4]}"})
         again = door.post("/sign-in/key", {"key": each}, headers=FROM_HERE | {"Idempotency-Key": f"once-{each[:4]}"})
         assert answer.cookies[SESSION] != again.cookies[SESSION], "a kept answer would have the secret"
@@ -137,24 +125,22 @@ def test_nothing_of_the_key_is_written(door: Door) -> None:
     rows = journal.user_sessions()
     assert len({row.subject for row in rows}) == 4, "two sessions of one key have nothing in common but its name"
     written = repr((rows, journal.audit(), vars(journal).get("_idempotency")))
-    for secret in (key, HOME, hash_of(HOME), answer.cookies[SESSION], again.cookies[SESSION]):
+    for secret in (key, HOME_KEY, hash_of(HOME_KEY), answer.cookies[SESSION], again.cookies[SESSION]):
         assert secret not in repr(rows) and secret not in written
     assert "once-" not in written
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        *({"Origin": each} for each in ("null", "", "http://evil.example", "https://coordinator", "http://coordinator:81")),
-        *({"Origin": each} for each in ("http://coordinator.evil.example", "coordinator", "http://coordinator/")),
-    ],
-)
-def test_no_other_page_signs_a_browser_in(door: Door, headers: dict[str, str]) -> None:
+ELSEWHERE = ("null", "", "http://evil.example", "https://coordinator", "http://coordinator:81")
+NEARLY_HERE = ("http://coordinator.evil.example", "coordinator", "http://coordinator/")
+
+
+def test_no_other_page_signs_a_browser_in(door: Door, subtests: pytest.Subtests) -> None:
     """Else a page elsewhere could put a browser into its own session, and watch what is done there."""
-    answer = door.begin(HOME, headers)
-    refused(answer, 403, "PermissionRefused")
-    assert "set-cookie" not in answer.headers and door.services.journal.user_sessions() == ()
+    for headers in ({}, *({"Origin": origin} for origin in (*ELSEWHERE, *NEARLY_HERE))):
+        with subtests.test(str(headers)):
+            answer = door.begin(HOME_KEY, headers)
+            refused(answer, 403, "PermissionRefused")
+            assert "set-cookie" not in answer.headers and door.services.journal.user_sessions() == ()
 
 
 def test_no_form_signs_a_browser_in(door: Door) -> None:
@@ -162,7 +148,7 @@ def test_no_form_signs_a_browser_in(door: Door) -> None:
     for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"):
         answer = door.send("POST", "/sign-in/key", content=b'{"key": "x"}', headers=FROM_HERE | {"Content-Type": kind})
         assert answer.status_code == 415
-    for body in ({}, {"key": 5}, {"key": HOME, "more": 1}, {"key": None}):
+    for body in ({}, {"key": 5}, {"key": HOME_KEY, "more": 1}, {"key": None}):
         assert door.post("/sign-in/key", body, headers=FROM_HERE).status_code == 422
     refused(door.begin(""), 401, "IdentityRefused")
 
@@ -183,17 +169,16 @@ def test_guessers_are_counted_as_with_any_wrong_key(door: Door) -> None:
     refused(door.begin("tidekey_wrong"), 429, "TooMany")
     told = door.get("/audit?kind=sign_in_refused", headers=OWN).json()
     assert [entry["details"]["what"] for entry in told] == ["The API key is missing or wrong"]
-    assert [door.begin(HOME).status_code for _ in range(3)] == [200, 200, 429]
+    assert [door.begin(HOME_KEY).status_code for _ in range(3)] == [200, 200, 429]
     door.clock.at += 120.0
-    assert door.begin(HOME).status_code == 200
+    assert door.begin(HOME_KEY).status_code == 200
 
 
 def test_a_session_ends_with_its_key(door: Door) -> None:
     """Revoked here it is over at once; elsewhere after the seconds for which keys are known. One of its name is another."""
     page = door.signed_in(door.key("bob", "operator"))
     other = door.beside(door.services.journal)
-    other.services = replace(other.services, clock=door.clock)
-    other.app = create_app(other.services, QUICK)
+    other.wear(clock=door.clock)
     assert other.get("/runs", headers=page).status_code == door.get("/runs", headers=page).status_code == 200
     assert door.send("DELETE", "/keys/bob", headers=OWN).status_code == 200
     door.key("bob", "operator")
@@ -213,7 +198,7 @@ def test_a_session_ends_when_its_key_expires(door: Door) -> None:
 
 def test_a_session_ends_after_eight_hours(door: Door) -> None:
     """Whatever it is used for meanwhile."""
-    page = door.signed_in(HOME)
+    page = door.signed_in(HOME_KEY)
     for _ in range(8):
         assert door.get("/runs", headers=page).status_code == 200
         door.clock.at += KEY_SECONDS / 8
@@ -222,7 +207,7 @@ def test_a_session_ends_after_eight_hours(door: Door) -> None:
 
 def test_a_session_ends_with_a_restore(door: Door) -> None:
     """The database may have forgotten that it was ended."""
-    page = door.signed_in(HOME)
+    page = door.signed_in(HOME_KEY)
     found = AuditEvent(RESTORED, door.clock.at, details={"lost": False, "from": 0, "to": 0})
     assert door.services.journal.catch_up((), found, 0, Tip(3, "f" * 64))
     refused(door.get("/runs", headers=page), 401, "IdentityRefused")
@@ -282,8 +267,8 @@ def test_a_repeat_is_the_sessions_own(door: Door) -> None:
 def test_another_coordinators_cookie_is_none(door: Door) -> None:
     """Browsers send cookies of a host to all of its ports: what another coordinator gave is unknown here, and ends nothing."""
     other = Door()
-    refused(door.get("/runs", headers=other.signed_in(HOME)), 401, "IdentityRefused")
-    assert door.get("/runs", headers=other.signed_in(HOME) | OWN).status_code == 200, "a key in the header counts alone"
+    refused(door.get("/runs", headers=other.signed_in(HOME_KEY)), 401, "IdentityRefused")
+    assert door.get("/runs", headers=other.signed_in(HOME_KEY) | OWN).status_code == 200, "a key in the header counts alone"
 
 
 def test_a_name_that_is_pointed_here_has_no_session(browser: httpx.Client, door: Door) -> None:
@@ -306,11 +291,12 @@ def test_a_name_that_is_pointed_here_has_no_session(browser: httpx.Client, door:
     assert door.get("/runs", headers=OWN).json() == []
 
 
-@pytest.mark.parametrize("host", ["", "coordinator:81", "COORDINATOR.", "coordinator, evil.example", "[::1]", "evil@coordinator"])
-def test_odd_hosts_are_no_address_of_the_session(door: Door, host: str) -> None:
+def test_odd_hosts_are_no_address_of_the_session(door: Door, subtests: pytest.Subtests) -> None:
     """Only the one at which it began."""
-    page = door.signed_in(HOME)
-    refused(door.get("/runs", headers=page | {"Host": host}), 401, "IdentityRefused")
+    page = door.signed_in(HOME_KEY)
+    for host in ("", "coordinator:81", "COORDINATOR.", "coordinator, evil.example", "[::1]", "evil@coordinator"):
+        with subtests.test(host):
+            refused(door.get("/runs", headers=page | {"Host": host}), 401, "IdentityRefused")
     assert door.get("/runs", headers=page | {"Host": "Coordinator"}).status_code == 200, "names have no case"
 
 
@@ -318,13 +304,13 @@ def test_behind_a_proxy_that_ends_tls() -> None:
     """By its public name the coordinator is what --public-url says; by another name, what the call says."""
     door = Door(public_url="https://tide.example")
     tide = {"Host": "tide.example", "Origin": "https://tide.example"}
-    answer = door.begin(HOME, tide)
+    answer = door.begin(HOME_KEY, tide)
     (cookie,) = answer.headers.get_list("set-cookie")
     assert cookie.startswith(f"__Host-{SESSION}=") and "Secure" in cookie
     page = tide | {"Cookie": cookie.partition(";")[0], CSRF: answer.json()["csrf"]}
     assert door.post("/runs", EXPERIMENT, headers=page).status_code == 201
-    assert door.get("/runs", headers=door.signed_in(HOME)).status_code == 200
-    refused(door.begin(HOME, tide | {"Host": "coordinator"}), 403, "PermissionRefused")
+    assert door.get("/runs", headers=door.signed_in(HOME_KEY)).status_code == 200
+    refused(door.begin(HOME_KEY, tide | {"Host": "coordinator"}), 403, "PermissionRefused")
 
 
 def test_where_no_key_is_asked_for(coordinator: Coordinator) -> None:
@@ -347,18 +333,18 @@ def test_where_no_key_is_asked_for(coordinator: Coordinator) -> None:
 
 def test_without_the_dashboard_keys_begin_none() -> None:
     """Nobody would ask."""
-    assert Door(dashboard=False).begin(HOME).status_code in (404, 405)
+    assert Door(dashboard=False).begin(HOME_KEY).status_code in (404, 405)
 
 
-def test_beside_a_provider() -> None:
+def test_beside_a_provider(port: Port) -> None:
     """A session of either kind is good, and says which it is; no issuer is called as those of keys are."""
-    with realm() as made, browsing(made) as client:
+    with realm() as made, browsing(made, port) as client:
         sign_in(client)
         user = client.get("/session").json()
         assert (user["kind"], user["role"], user["project"]) == ("user", "operator", "cardio")
         client.cookies.clear()
         base = str(client.base_url).rstrip("/")
-        assert client.post("/sign-in/key", json={"key": HOME}, headers={"Origin": base}).status_code == 200
+        assert client.post("/sign-in/key", json={"key": HOME_KEY}, headers={"Origin": base}).status_code == 200
         assert client.get("/session").json()["kind"] == "key"
         assert {row["issuer"] for row in made.door.get("/sessions", headers=OWN).json()} == {OF_KEYS, made.provider.issuer}
         client.cookies.clear()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, Coordinator, refused
+from api_world import EXPERIMENT, OWN, Coordinator, refused, unread
 from fastapi.routing import APIRoute
 
 from tideline.core.errors import Unreachable
@@ -18,35 +18,7 @@ from tideline_server.api.requests.access import NEEDS, UNCHANGING, check_rows
 from tideline_server.api.requests.idempotency import HEADER
 from tideline_server.store import SqlJournal
 
-OWN = {"Authorization": "Bearer the home's key"}
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
-
-
-@pytest.fixture
-def door() -> Coordinator:
-    """A coordinator with a key of its own."""
-    return Coordinator(api_key_hash=hash_of("the home's key"))
-
-
-def given(door: Coordinator, name: str, role: str, **more: Any) -> dict[str, str]:
-    """The header of a new key."""
-    answer = door.post("/keys", {"name": name, "role": role, **more}, headers=OWN)
-    assert answer.status_code == 201, answer.text
-    return {"Authorization": f"Bearer {answer.json()['key']}"}
-
-
-@pytest.fixture(scope="module", params=list(KeyRole))
-def held(request: pytest.FixtureRequest) -> tuple[Coordinator, KeyRole, dict[str, str]]:
-    """A door at which nothing is changed, and a key of each role."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"))
-    return door, request.param, given(door, "bob", request.param)
-
-
-@pytest.fixture(scope="module")
-def watched() -> tuple[Coordinator, str, dict[str, str]]:
-    """A door with a run that waits, and a viewer's key."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"))
-    return door, door.post("/runs", EXPERIMENT, headers=OWN).json()["run"], given(door, "bob", "viewer")
 
 
 def operations() -> set[str]:
@@ -68,18 +40,8 @@ def test_looking_is_for_viewers_and_changing_is_not() -> None:
     Everybody may sign out. Hidden from one: keys, sessions, the audit log, who is notified, what a restore had forgotten,
     weights (a look keeps them, and so does a check of an experiment), and models, of which much of rows may be read.
     """
-    hidden = (
-        "GET /keys",
-        "GET /sessions",
-        "GET /audit",
-        "GET /audit/tip",
-        "GET /restored",
-        "GET /notify",
-        "GET /weights/{digest}",
-        "GET /runs/{run}/files",
-        "GET /parts/{digest}",
-        "POST /runs/check",
-    )
+    hidden = ("GET /keys", "GET /sessions", "GET /audit", "GET /audit/tip", "GET /restored", "GET /notify")
+    hidden += ("GET /weights/{digest}", "GET /runs/{run}/files", "GET /parts/{digest}", "POST /runs/check")
     for name, need in NEEDS.items():
         looks = (name.startswith("GET ") or name in (*UNCHANGING, "POST /sign-out")) and name not in hidden
         assert (need.role is KeyRole.VIEWER) == looks, name
@@ -92,59 +54,53 @@ def test_the_manual_names_the_roles() -> None:
         assert f"| `{name}` | {NEEDS[name].role} |" in text, name
 
 
-@pytest.mark.parametrize("name", sorted(NEEDS))
-def test_a_role_opens_what_it_covers(held: tuple[Coordinator, KeyRole, dict[str, str]], name: str) -> None:
+@pytest.mark.parametrize("role", KeyRole)
+def test_a_role_opens_what_it_covers(door: Coordinator, role: KeyRole, subtests: pytest.Subtests) -> None:
     """Anything but a 403 for who may; for who may not a sentence, and not a byte of the body is read."""
-    method, _, path = name.partition(" ")
-    door, role, headers = held
-    path = path.format(run="nosuch", name="nosuch", digest="b3-" + "0" * 64)
-    path += "?follow=false" if path == "/changes" else ""
-
-    async def endless() -> AsyncIterator[bytes]:
-        raise AssertionError("read")
-        yield b""
-
-    if role.covers(NEEDS[name].role):
-        assert door.send(method, path, headers=headers).status_code != 403, "where there is one project, it is the whole"
-    else:
-        told = refused(door.send(method, path, headers=headers, content=endless()), 403, "PermissionRefused")
-        assert told["detail"].startswith(f"The key 'bob' is a{'n' if role is KeyRole.OPERATOR else ''} {role}; ")
-        assert told["detail"].endswith(f" needs {NEEDS[name].role}")
+    headers = door.add_key("bob", role)
+    for name, need in NEEDS.items():
+        with subtests.test(name):
+            method, _, path = name.partition(" ")
+            path = path.format(run="nosuch", name="nosuch", digest="b3-" + "0" * 64)
+            path += "?follow=false" if path == "/changes" else ""
+            if role.covers(need.role):
+                assert door.send(method, path, headers=headers).status_code != 403, "where there is one project, it is the whole"
+            else:
+                answer = door.send(method, path, headers=headers, content=unread())
+                words = refused(answer, 403, "PermissionRefused")["detail"]
+                assert words.startswith(f"The key 'bob' is a{'n' if role is KeyRole.OPERATOR else ''} {role}; ")
+                assert words.endswith(f" needs {need.role}")
 
 
-@pytest.mark.parametrize("path", ["/runs/", "//runs", "/runs/x/cancel/", "/RUNS", "/keys/a/b", "/runs%2Fx", "/runs/a%0Ab/cancel"])
-@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT", "PATCH", "post"])
-def test_odd_addresses_open_nothing(watched: tuple[Coordinator, str, dict[str, str]], method: str, path: str) -> None:
+ODD_PATHS = ("/runs/", "//runs", "/runs/x/cancel/", "/RUNS", "/keys/a/b", "/runs%2Fx", "/runs/a%0Ab/cancel")
+
+
+def test_odd_addresses_open_nothing(door: Coordinator, subtests: pytest.Subtests) -> None:
     """What the table does not know, no route takes either: a viewer who writes addresses oddly changes nothing."""
-    door, run, headers = watched
-    assert door.send(method, path, headers=headers).status_code in (403, 404, 405)
+    run, headers = door.post("/runs", EXPERIMENT, headers=OWN).json()["run"], door.add_key("bob", "viewer")
+    for method, path in itertools.product(("POST", "DELETE", "PUT", "PATCH", "post"), ODD_PATHS):
+        with subtests.test(f"{method} {path}"):
+            assert door.send(method, path, headers=headers).status_code in (403, 404, 405)
     assert [(row["id"], row["status"]) for row in door.get("/runs", headers=OWN).json()] == [(run, "waiting")]
 
 
 def test_keys_are_made_listed_and_revoked(door: Coordinator) -> None:
     """The key is told once; the list tells whose it is, who made it and when it was used, and no hash."""
-    bob = given(door, "bob", "operator", ttl_seconds=3600)
+    bob = door.add_key("bob", "operator", ttl_seconds=3600)
     assert door.get("/whoami", headers=bob).json() == {"name": "bob", "role": "operator", "project": "default", "grants": []}
     assert door.get("/whoami", headers=OWN).json() == {"name": ADMIN, "role": "admin", "project": "", "grants": []}
     (row,) = door.get("/keys", headers=OWN).json()
     now = door.federation.clock.now()
-    assert {k: row[k] for k in row if k != "id"} == {
-        "name": "bob",
-        "role": "operator",
-        "created": now,
-        "created_by": ADMIN,
-        "last_used": now,
-        "expires": now + 3600,
-        "revoked": None,
-        "project": "default",
-    }
+    expected = {"name": "bob", "role": "operator", "created": now, "created_by": ADMIN, "last_used": now}
+    expected |= {"expires": now + 3600, "revoked": None, "project": "default"}
+    assert {k: row[k] for k in row if k != "id"} == expected
     assert hash_of(bob["Authorization"].split()[1]) not in door.get("/keys", headers=OWN).text
     first = door.send("DELETE", "/keys/bob", headers=OWN)
     assert first.status_code == 200 and first.json()["revoked"] == now
     assert door.send("DELETE", "/keys/bob", headers=OWN).json() == first.json()
     answer = door.get("/runs", headers=bob)
     assert "'bob' was revoked" in refused(answer, 401, "IdentityRefused")["detail"] and answer.headers["www-authenticate"]
-    assert given(door, "bob", "viewer") != bob
+    assert door.add_key("bob", "viewer") != bob
 
 
 WRONG: list[tuple[dict[str, Any], int, str, str | None]] = [
@@ -160,17 +116,18 @@ WRONG: list[tuple[dict[str, Any], int, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "kind", "path"), WRONG, ids=lambda v: str(v)[:40])
-def test_wrong_keys_are_not_made(door: Coordinator, body: dict[str, Any], status: int, kind: str, path: str | None) -> None:
+def test_wrong_keys_are_not_made(door: Coordinator, subtests: pytest.Subtests) -> None:
     """Names, roles and lifetimes that cannot be are refused with their place."""
-    given(door, "eve", "viewer")
-    refused(door.post("/keys", body, headers=OWN), status, kind, path)
+    door.add_key("eve", "viewer")
+    for body, status, kind, path in WRONG:
+        with subtests.test(str(body)[:40]):
+            refused(door.post("/keys", body, headers=OWN), status, kind, path)
     assert len(door.get("/keys", headers=OWN).json()) == 1
 
 
 def test_what_is_no_key_of_the_list(door: Coordinator) -> None:
     """An unknown name is not found, with a guess; the home's key is not revoked here."""
-    given(door, "bob", "viewer")
+    door.add_key("bob", "viewer")
     assert "did you mean bob?" in refused(door.send("DELETE", "/keys/bib", headers=OWN), 404, "NotFound")["todo"]
     assert "admin.key" in refused(door.send("DELETE", "/keys/admin", headers=OWN), 409, "Refused")["todo"]
 
@@ -189,7 +146,7 @@ def test_a_key_is_made_once(door: Coordinator, tmp_path: Path) -> None:
 
 def test_a_kept_answer_belongs_to_the_key_that_asked(door: Coordinator) -> None:
     """Another caller who sends the same Idempotency-Key is refused, whatever its role; the first gets its answer again."""
-    bob, eve = given(door, "bob", "operator"), given(door, "eve", "operator")
+    bob, eve = door.add_key("bob", "operator"), door.add_key("eve", "operator")
     first = door.post("/invites", {"name": "dora"}, headers=bob | {HEADER: "k"})
     for other in (eve, OWN):
         refused(door.post("/invites", {"name": "dora"}, headers=other | {HEADER: "k"}), 422, "KeyReused", HEADER)
@@ -200,23 +157,19 @@ def test_a_kept_answer_belongs_to_the_key_that_asked(door: Coordinator) -> None:
 
 def test_events_name_who_asked(door: Coordinator) -> None:
     """Who started, resumed and cancelled a run stands in its events, with or without an Idempotency-Key."""
-    bob, eve = given(door, "bob", "operator"), given(door, "eve", "operator")
+    bob, eve = door.add_key("bob", "operator"), door.add_key("eve", "operator")
     run = door.post("/runs", EXPERIMENT | {"roster": {"nobody": "source"}}, headers=bob | {HEADER: "k"}).json()["run"]
     door.play(run)
     assert door.post(f"/runs/{run}/resume", headers=eve).status_code == 200
     assert door.post(f"/runs/{run}/cancel", headers=OWN).status_code == 200
     events = door.federation.journal.events(run)
-    assert [(e.kind, e.data.get("by")) for e in events] == [
-        ("created", "bob"),
-        ("stalled", None),
-        ("waiting", "eve"),
-        ("cancelled", ADMIN),
-    ]
+    told = [(e.kind, e.data.get("by")) for e in events]
+    assert told == [("created", "bob"), ("stalled", None), ("waiting", "eve"), ("cancelled", ADMIN)]
 
 
 def test_replicas_share_keys_but_not_their_own(door: Coordinator) -> None:
     """A key of the journal opens both doors, that of a home its own; one that is given to both opens both."""
-    bob = given(door, "bob", "viewer")
+    bob = door.add_key("bob", "viewer")
     other = Coordinator(api_key_hash=hash_of("another"), shared_key_hash=hash_of("shared")).beside(door.federation.journal)
     assert other.get("/runs", headers=bob).status_code == 200
     refused(other.get("/runs", headers=OWN), 401, "IdentityRefused")
@@ -233,6 +186,6 @@ def test_a_store_that_is_away_is_no_wrong_key(door: Coordinator) -> None:
 
             return away
 
-    bob, broken = given(door, "bob", "viewer"), door.beside(Away())  # type: ignore[arg-type]
+    bob, broken = door.add_key("bob", "viewer"), door.beside(Away())  # type: ignore[arg-type]
     refused(broken.get("/runs", headers=bob), 503, "Unreachable")
     assert broken.get("/whoami", headers=OWN).status_code == 200

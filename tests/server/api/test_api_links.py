@@ -7,20 +7,18 @@ from typing import Any
 
 import anyio
 import pytest
-from api_world import Coordinator, refused
+from api_world import JSON, OWN, Coordinator, locked, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry
 from tideline.core.errors import Unreachable
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline.planning.links import plan_links
 from tideline_server.api.models import LinkPlan
 from tideline_server.api.openapi import LINK_PLANS
 
 FUZZ = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
-OWN = {"Authorization": "Bearer own"}
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +27,15 @@ def door() -> Coordinator:
     return Coordinator()
 
 
-@pytest.mark.parametrize("name", LINK_PLANS)
-def test_the_manuals_examples_are_planned(door: Coordinator, name: str) -> None:
+def test_the_manuals_examples_are_planned(door: Coordinator, subtests: pytest.Subtests) -> None:
     """Each of them, and the answer is what the description says."""
-    answer = door.post("/links/plan", LINK_PLANS[name]["value"])
-    assert answer.status_code == 200, answer.text
-    made = LinkPlan.model_validate_json(answer.content)
-    assert made.alpha and made.status == "proven" and set(made.psi.values()) == {"source", "target"}
-    assert set(answer.json()) == set(LinkPlan.model_fields)
+    for name, example in LINK_PLANS.items():
+        with subtests.test(name):
+            answer = door.post("/links/plan", example["value"])
+            assert answer.status_code == 200, answer.text
+            made = LinkPlan.model_validate_json(answer.content)
+            assert made.alpha and made.status == "proven" and set(made.psi.values()) == {"source", "target"}
+            assert set(answer.json()) == set(LinkPlan.model_fields)
 
 
 def test_it_is_the_plan_of_the_formulas(door: Coordinator) -> None:
@@ -53,15 +52,14 @@ def test_mistakes_have_their_place(door: Coordinator) -> None:
     assert told["context"]["devices"] == ["bert", "dora"] and "from bert to dora" in told["detail"]
     refused(door.post("/links/plan", changed(MEASURED, pins=["anna", "bert"])), 422, "ConfigRefused", "pins")
     refused(door.post("/links/plan", changed(MEASURED, seconds=21.0)), 422, "ConfigRefused", "seconds")
-    refused(door.post("/links/plan", content=b'{"devices": NaN}', headers={"Content-Type": "application/json"}), 400, "Malformed")
+    refused(door.post("/links/plan", content=b'{"devices": NaN}', headers=JSON), 400, "Malformed")
 
 
 def test_whoever_may_look_may_plan_and_nothing_is_kept() -> None:
     """A viewer's key opens it. No run, no entry in the audit log; a key of the call is not looked at, and names no record."""
-    door = Coordinator(api_key_hash=hash_of("own"))
-    key = door.post("/keys", {"name": "eve", "role": "viewer"}, headers=OWN).json()["key"]
+    door = locked()
+    eve = door.add_key("eve", "viewer") | {"Idempotency-Key": "the same"}
     before = door.get("/audit/tip", headers=OWN).json()
-    eve = {"Authorization": f"Bearer {key}", "Idempotency-Key": "the same"}
     first, other = door.post("/links/plan", MEASURED, headers=eve), door.post("/links/plan", BOUNDS, headers=eve)
     assert (first.status_code, other.status_code) == (200, 200) and first.json() != other.json()
     assert "Idempotent-Replayed" not in first.headers
@@ -122,7 +120,7 @@ nearly = st.one_of(
 @given(body=scalars | nearly)
 def test_any_question_is_answered_or_refused(door: Coordinator, body: Any) -> None:
     """Success with plain numbers, or a refusal in the one shape."""
-    answer = door.post("/links/plan", content=json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+    answer = door.post("/links/plan", content=json.dumps(body).encode(), headers=JSON)
     if answer.status_code == 200:
         made = LinkPlan.model_validate_json(answer.content)
         assert made.bound <= made.objective and all(0 < link.weight <= 1 + 1e-9 for link in made.alpha)

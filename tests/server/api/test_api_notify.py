@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import Coordinator, refused
+from api_world import HOME_KEY, OWN, Coordinator, refused
 
 from tests.receivers import receiving
 from tideline.engine.coordinator.api_keys import hash_of
@@ -21,7 +21,6 @@ from tideline_server.notify.sending import NoticeSender
 from tideline_server.notify.webhooks import Webhooks
 from tideline_server.store import SqlJournal
 
-OWN = {"Authorization": "Bearer the home's key"}
 HOOK = {"url": "https://hooks.example/services/secret", "on": ["failed", "stalled"]}
 
 
@@ -31,13 +30,8 @@ class Door(Coordinator):
     def __init__(self, store: SqlJournal) -> None:
         self.ticks, self.store = ManualClock(1000.0), store
         sender = NoticeSender(Webhooks(allowed_in(["127.0.0.0/8"]), found, seconds=2.0))
-        super().__init__(api_key_hash=hash_of("the home's key"), targets=Targets(store.notices, sender, self.ticks))
-        assert self.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
-
-    def key(self, name: str, role: str, project: str = "") -> dict[str, str]:
-        """The header of a new key."""
-        made = self.post("/keys", {"name": name, "role": role, "project": project}, headers=OWN).json()
-        return {"Authorization": f"Bearer {made['key']}"}
+        super().__init__(api_key_hash=hash_of(HOME_KEY), targets=Targets(store.notices, sender, self.ticks))
+        self.add_project("retina")
 
 
 def found(host: str, port: int) -> list[str]:
@@ -69,7 +63,7 @@ def test_a_target_is_added_listed_and_removed(door: Door) -> None:
 
 def test_operators_have_their_own(door: Door) -> None:
     """Of their project; a name of another is free, and its target not there. Viewers see none."""
-    native, foreign = door.key("nat", "operator"), door.key("ret", "operator", "retina")
+    native, foreign = door.add_key("nat", "operator"), door.add_key("ret", "operator", "retina")
     for headers in (OWN, native, foreign):
         assert door.post("/notify", HOOK, headers=headers).status_code == 201
     assert [row["project"] for row in door.get("/notify", headers=OWN).json()] == ["", "default", "retina"]
@@ -78,7 +72,7 @@ def test_operators_have_their_own(door: Door) -> None:
     refused(door.send("DELETE", "/notify/hooks.example", headers=foreign), 404, "NotFound")
     refused(door.send("DELETE", "/notify/hooks.example", headers=OWN), 422, "ConfigRefused", "project")
     assert door.send("DELETE", "/notify/hooks.example", headers=OWN | {PROJECT: "default"}).json()["project"] == "default"
-    viewer = door.key("vic", "viewer")
+    viewer = door.add_key("vic", "viewer")
     for answer in (door.get("/notify", headers=viewer), door.post("/notify", HOOK, headers=viewer)):
         refused(answer, 403, "PermissionRefused")
     told = refused(door.post("/notify", HOOK | {"on": ["failed", "disk"]}, headers=foreign), 422, "ConfigRefused", "on")
@@ -107,27 +101,30 @@ def test_a_test_says_how_it_went(door: Door) -> None:
         assert door.post("/notify/here/test", headers=OWN).json() == {"taken": False, "words": "HTTP 500"}
 
 
-@pytest.mark.parametrize(
-    ("body", "path"),
-    [
-        ({}, "url"),
-        ({"url": "https://a.example"}, "on"),
-        ({"url": "https://a.example", "on": []}, "on"),
-        ({"url": "https://a.example", "on": ["faild"]}, "on[0]"),
-        ({"url": "https://a.example", "on": ["test"]}, "on"),
-        ({"url": "https://internal.example/", "on": ["failed"]}, "url"),
-        ({"url": "http://public.example/", "on": ["failed"]}, "url"),
-        ({"url": "https://10.0.0.1/", "on": ["failed"]}, "url"),
-        ({"url": "mailto:ann@example.org", "on": ["failed"]}, "url"),
-        ({"url": "mailto:ann@example.org", "on": ["failed"], "form": "slack"}, "form"),
-        ({"url": "https://a.example", "on": ["failed"], "name": "a b"}, "name"),
-        ({"url": "https://a.example", "on": ["failed"], "form": "sms"}, "form"),
-        ({"url": "https://a.example/" + "x" * 2000, "on": ["failed"]}, "url"),
-    ],
+A, ON = "https://a.example", ["failed"]
+ANN = "mailto:ann@example.org"
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({}, "url"),
+    ({"url": A}, "on"),
+    ({"url": A, "on": []}, "on"),
+    ({"url": A, "on": ["faild"]}, "on[0]"),
+    ({"url": A, "on": ["test"]}, "on"),
+    ({"url": "https://internal.example/", "on": ON}, "url"),
+    ({"url": "http://public.example/", "on": ON}, "url"),
+    ({"url": "https://10.0.0.1/", "on": ON}, "url"),
+    ({"url": ANN, "on": ON}, "url"),
+    ({"url": ANN, "on": ON, "form": "slack"}, "form"),
+    ({"url": A, "on": ON, "name": "a b"}, "name"),
+    ({"url": A, "on": ON, "form": "sms"}, "form"),
+    ({"url": f"{A}/" + "x" * 2000, "on": ON}, "url"),
 )
-def test_what_is_refused(door: Door, body: dict[str, Any], path: str) -> None:
+
+
+def test_what_is_refused(door: Door, subtests: pytest.Subtests) -> None:
     """With its place, and nothing is written."""
-    refused(door.post("/notify", body, headers=OWN), 422, "ConfigRefused", path)
+    for body, path in WRONG:
+        with subtests.test(str(body)[:80]):
+            refused(door.post("/notify", body, headers=OWN), 422, "ConfigRefused", path)
     assert door.get("/notify", headers=OWN).json() == []
 
 

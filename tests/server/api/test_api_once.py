@@ -11,13 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
-from api_world import EXPERIMENT, QUICK, Coordinator, refused
+from api_world import EXPERIMENT, JSON, QUICK, Coordinator, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
 from tests.enrolling import enrol
 from tests.postgres import own_schema
+from tests.server.loops import LONG
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.enrolment import secret_hash
@@ -36,7 +37,6 @@ KEY = {HEADER: "0b1f8a3e-9d0c-4d7b-8a51-6f1d2c3b4a59"}
 HASTY = ApiSettings(patience_seconds=0.02)
 INVITATION = {"name": "dora", "labels": {"country": "nl"}, "ttl_seconds": 60}
 MARK = "idempotent-replayed"
-LONG = 30.0  # nothing here takes so long; what does has failed
 
 
 def same(first: httpx.Response, again: httpx.Response) -> None:
@@ -61,7 +61,7 @@ def test_a_run_is_started_once(coordinator: Coordinator) -> None:
     assert first.status_code == 201 and first.headers["location"] == f"/runs/{first.json()['run']}"
     same(first, coordinator.post("/runs", EXPERIMENT, headers=KEY))
     body = json.dumps(dict(reversed(EXPERIMENT.items())), indent=2)
-    same(first, coordinator.post("/runs", content=body, headers=KEY | {"Content-Type": "application/json"}))
+    same(first, coordinator.post("/runs", content=body, headers=KEY | JSON))
     assert len(coordinator.get("/runs").json()) == 1
 
 
@@ -129,21 +129,22 @@ def test_a_key_is_forgotten_after_a_day(coordinator: Coordinator) -> None:
 # Another call, and no key at all
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/runs", EXPERIMENT | {"seed": 4}),
-        ("POST", "/runs?x=1", EXPERIMENT),
-        ("POST", "/invites", EXPERIMENT),
-        ("POST", "/runs", None),
-        ("DELETE", "/runs", EXPERIMENT),
-    ],
+OTHER_CALLS = (
+    ("POST", "/runs", EXPERIMENT | {"seed": 4}),
+    ("POST", "/runs?x=1", EXPERIMENT),
+    ("POST", "/invites", EXPERIMENT),
+    ("POST", "/runs", None),
+    ("DELETE", "/runs", EXPERIMENT),
 )
-def test_a_key_belongs_to_one_call(coordinator: Coordinator, method: str, path: str, body: Any) -> None:
+
+
+def test_a_key_belongs_to_one_call(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
     """Another body, address or method under the same key is refused, whatever became of the first, and nothing is done."""
     first = coordinator.post("/runs", EXPERIMENT, headers=KEY)
-    error = refused(coordinator.send(method, path, json=body, headers=KEY), 422, "KeyReused", HEADER)
-    assert "new key" in error["todo"]
+    for method, path, body in OTHER_CALLS:
+        with subtests.test(f"{method} {path}"):
+            error = refused(coordinator.send(method, path, json=body, headers=KEY), 422, "KeyReused", HEADER)
+            assert "new key" in error["todo"]
     assert len(coordinator.get("/runs").json()) == 1 and coordinator.federation.journal.clients()[-1].name == "carl"
     same(first, coordinator.post("/runs", EXPERIMENT, headers=KEY))
 
@@ -157,11 +158,13 @@ def test_a_key_belongs_to_one_api_key() -> None:
     same(first, one.post("/invites", INVITATION, headers=KEY | {"Authorization": "Bearer one"}))
 
 
-@pytest.mark.parametrize("key", [b"", b" ", b"a b", b"a\tb", "ä".encode(), b"\xff", b"a" * 256, b"\x7f"])
-def test_what_is_no_key(coordinator: Coordinator, key: bytes) -> None:
+def test_what_is_no_key(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
     """Keys are 1 to 255 visible ASCII characters; for anything else nothing is done."""
-    error = refused(coordinator.post("/runs", EXPERIMENT, headers={HEADER: key}), 422, "ConfigRefused", HEADER)
-    assert "255 visible" in error["detail"] and coordinator.get("/runs").json() == []
+    for key in (b"", b" ", b"a b", b"a\tb", "ä".encode(), b"\xff", b"a" * 256, b"\x7f"):
+        with subtests.test(repr(key[:20])):
+            error = refused(coordinator.post("/runs", EXPERIMENT, headers={HEADER: key}), 422, "ConfigRefused", HEADER)
+            assert "255 visible" in error["detail"]
+    assert coordinator.get("/runs").json() == []
 
 
 def test_two_keys_are_none(coordinator: Coordinator) -> None:
@@ -338,21 +341,16 @@ def test_no_secret_lies_in_the_store(tmp_path: Path) -> None:
         same(first, door.post("/invites", INVITATION, headers=auth))
     kept = (tmp_path / "j.db").read_bytes()
     assert b"dora" in kept and secret_hash(secret_of(first.json()["token"])).encode() in kept
-    for secret in (
-        first.json()["token"],
-        secret_of(first.json()["token"]),
-        KEY[HEADER],
-        "the api key",
-        secret_hash("the api key"),
-    ):
-        assert secret.encode() not in kept
+    secrets = (first.json()["token"], secret_of(first.json()["token"]), KEY[HEADER], "the api key", secret_hash("the api key"))
+    assert [secret for secret in secrets if secret.encode() in kept] == []
 
 
-@pytest.mark.parametrize("route", [r for each in (runs.router, clients.router) for r in each.routes], ids=lambda r: r.name)
-def test_every_operation_that_changes_something_names_by_its_key(route: Any) -> None:
+def test_every_operation_that_changes_something_names_by_its_key(subtests: pytest.Subtests) -> None:
     """A new one that did not ask for its identity could be done twice by a repeat after a kill."""
-    asked = [found.call for found in route.dependant.dependencies]
-    assert route.methods <= SAFE or identity_of in asked
+    for route in (*runs.router.routes, *clients.router.routes):
+        with subtests.test(route.name):  # type: ignore[attr-defined]
+            needed = [found.call for found in route.dependant.dependencies]  # type: ignore[attr-defined]
+            assert route.methods <= SAFE or identity_of in needed  # type: ignore[attr-defined]
 
 
 def test_a_reference_is_begun_with_its_run(coordinator: Coordinator) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from api_world import EXPERIMENT, SITES, Coordinator, refused
-from test_api_keys import OWN, given
-
-from tideline.engine.coordinator.api_keys import hash_of
+from api_world import EXPERIMENT, OWN, SITES, Coordinator, refused
 
 
 def test_orders_of_a_run(finished: tuple[Coordinator, str]) -> None:
@@ -33,22 +30,22 @@ def test_orders_of_a_run(finished: tuple[Coordinator, str]) -> None:
     assert coordinator.get(f"/runs/{run}/orders?cursor=99").json() == []
 
 
-def test_open_orders_and_failed_ones() -> None:
+def test_open_orders_and_failed_ones(door: Coordinator) -> None:
     """Who is awaited, and who was revoked and why."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"))
     made = door.post("/runs", EXPERIMENT, headers=OWN).json()["run"]
     assert {o["status"] for o in door.get(f"/runs/{made}/orders", headers=OWN).json()} == {"open"}
     door.post("/clients/anna/revoke", {"reason": "left"}, headers=OWN)
     anna = door.get(f"/runs/{made}/orders", headers=OWN).json()[0]
     assert anna["client"] == "anna" and anna["status"] == "failed" and "left" in anna["failure"]["what"]
     assert anna["failure"]["kind"] == "Revoked" and anna["answered"] is not None
-    assert door.get(f"/runs/{made}/orders", headers=given(door, "bob", "viewer")).status_code == 200
+    assert door.get(f"/runs/{made}/orders", headers=door.add_key("bob", "viewer")).status_code == 200
 
 
-@pytest.mark.parametrize("query", ["cursor=-2", "last=0", "last=51", "cursor=x", "last=", "cursor=0&last=2", "cursor=3000000000"])
-def test_what_is_asked_oddly(finished: tuple[Coordinator, str], query: str) -> None:
-    """Is said to be wrong."""
+def test_what_is_asked_oddly(finished: tuple[Coordinator, str], subtests: pytest.Subtests) -> None:
+    """It is refused with the name of the parameter."""
     coordinator, run = finished
-    wrong = query.rpartition("&")[2].partition("=")[0]
-    refused(coordinator.get(f"/runs/{run}/orders?{query}"), 422, "ConfigRefused", wrong)
+    for query in ("cursor=-2", "last=0", "last=51", "cursor=x", "last=", "cursor=0&last=2", "cursor=3000000000"):
+        with subtests.test(query):
+            wrong = query.rpartition("&")[2].partition("=")[0]
+            refused(coordinator.get(f"/runs/{run}/orders?{query}"), 422, "ConfigRefused", wrong)
     refused(coordinator.get("/runs/0123456789ab/orders"), 404, "NotFound")

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from api_world import QUICK, Coordinator, refused
+from api_world import QUICK, Coordinator, locked, refused
 
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline.pages.files import MEDIA, static_file, walked
 from tideline_server.api import ApiSettings
 from tideline_server.metrics import Metrics
@@ -19,23 +18,14 @@ from tideline_server.pages import table
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = (ROOT / "shared" / "tideline" / "pages" / "static", ROOT / "server" / "tideline_server" / "pages" / "static")
-POLICY = {
-    "default-src": "'none'",
-    "script-src": "'self'",
-    "style-src": "'self'",
-    "img-src": "'self' data:",
-    "font-src": "'self'",
-    "connect-src": "'self'",
-    "form-action": "'none'",
-    "base-uri": "'none'",
-    "frame-ancestors": "'none'",
-}
+POLICY = dict.fromkeys(("default-src", "form-action", "base-uri", "frame-ancestors"), "'none'")
+POLICY |= dict.fromkeys(("script-src", "style-src", "font-src", "connect-src"), "'self'") | {"img-src": "'self' data:"}
 
 
 @pytest.fixture(scope="module")
 def door() -> Coordinator:
     """A coordinator that asks for a key."""
-    return Coordinator(api_key_hash=hash_of("the home's key"))
+    return locked()
 
 
 def test_every_file_of_the_folder_is_served(door: Coordinator) -> None:
@@ -77,18 +67,19 @@ def test_what_the_first_page_needs_is_asked_for_with_it(door: Coordinator) -> No
     assert sorted(asked) == sorted(needed)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/pages/", "/pages/nothing.js", "/pages/../files.py", "/pages/..%2Ffiles.py", "/pages/%2e%2e/files.py"),
-        *("/pages//etc/passwd", "/pages/static/index.html", "/pages/index.html/", "/pages/INDEX.HTML", "/pages/index.html%00"),
-        *("/pages/.", "/pages/..\\files.py", "/pages/vendor", "/index.html"),
-    ],
+NOWHERE = (
+    *("/pages/", "/pages/nothing.js", "/pages/../files.py", "/pages/..%2Ffiles.py", "/pages/%2e%2e/files.py"),
+    *("/pages//etc/passwd", "/pages/static/index.html", "/pages/index.html/", "/pages/INDEX.HTML", "/pages/index.html%00"),
+    *("/pages/.", "/pages/..\\files.py", "/pages/vendor", "/index.html"),
 )
-def test_nothing_else_is_served(door: Coordinator, path: str) -> None:
+
+
+def test_nothing_else_is_served(door: Coordinator, subtests: pytest.Subtests) -> None:
     """Whatever an address says: what is not in the table is not there."""
-    answer = door.get(path)
-    assert answer.status_code in (401, 404) and "import" not in answer.text
+    for path in NOWHERE:
+        with subtests.test(path):
+            answer = door.get(path)
+            assert answer.status_code in (401, 404) and "import" not in answer.text
 
 
 def test_hidden_files_are_an_editors(tmp_path: Path) -> None:
@@ -109,24 +100,15 @@ def test_a_page_that_a_browser_has(door: Coordinator) -> None:
     assert door.get("/pages/app.js", headers={"If-None-Match": '"other"'}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("accepted", "packed"),
-    [
-        ("gzip", True),
-        ("br, GZIP;q=0.5", True),
-        ("*", True),
-        ("gzip;q=0", False),
-        ("gzip; q=0.0", False),
-        ("br", False),
-        ("", False),
-    ],
-)
-def test_it_is_packed_for_who_takes_that(door: Coordinator, accepted: str, packed: bool) -> None:
+def test_it_is_packed_for_who_takes_that(door: Coordinator, subtests: pytest.Subtests) -> None:
     """Once, and not for each that asks; whoever says nothing of it gets it as it is."""
-    answer = door.get("/", headers={"Accept-Encoding": accepted})
-    assert (answer.headers.get("Content-Encoding") == "gzip") == packed
-    assert answer.content == table()["index.html"].body and answer.headers["Vary"] == "Accept-Encoding"
-    assert gzip.decompress(table()["index.html"].packed) == table()["index.html"].body
+    page, packing = table()["index.html"], ("gzip", "br, GZIP;q=0.5", "*")
+    for accepted in (*packing, "gzip;q=0", "gzip; q=0.0", "br", ""):
+        with subtests.test(accepted):
+            answer = door.get("/", headers={"Accept-Encoding": accepted})
+            assert (answer.headers.get("Content-Encoding") == "gzip") == (accepted in packing)
+            assert answer.content == page.body and answer.headers["Vary"] == "Accept-Encoding"
+    assert gzip.decompress(page.packed) == page.body
 
 
 def test_what_packs_badly_is_sent_as_it_is() -> None:
@@ -137,7 +119,7 @@ def test_what_packs_badly_is_sent_as_it_is() -> None:
 
 def test_without_the_dashboard() -> None:
     """None of it is there, nor is what signs pages in; the manual is."""
-    door = Coordinator(replace(QUICK, dashboard=False), api_key_hash=hash_of("the home's key"))
+    door = locked(replace(QUICK, dashboard=False))
     for path in ("/", "/pages/index.html"):
         refused(door.get(path), 404, "NotFound")
     assert door.get("/docs").status_code == 200

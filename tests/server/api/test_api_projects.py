@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, QUICK, SITES, Coordinator, refused
+from api_world import EXPERIMENT, OWN, SITES, Coordinator, locked, refused
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sign_in_world import Realm, realm
 
@@ -17,13 +16,11 @@ from tests.enrolling import enrol
 from tideline.archive.digests import digest_of
 from tideline.core.run import ClientId, RunId
 from tideline.dossier.signing import Signer
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.notices.targets import Targets
 from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.orders import OrderStatus, Reply
 from tideline.engine.simulation.adapters import ManualClock
-from tideline_server.api import create_app
 from tideline_server.api.requests.access import NEEDS, PROJECT
 from tideline_server.api.requests.idempotency import HEADER
 from tideline_server.dossiers.making import Dossiers
@@ -31,24 +28,22 @@ from tideline_server.notify.sending import NoticeSender
 from tideline_server.notify.webhooks import Webhooks
 from tideline_server.store import SqlJournal
 
-OWN = {"Authorization": "Bearer the home's key"}
 GHOST_RUN, GHOST_SITE, GHOST_DIGEST = "0123456789ab", "zoe", "b3-" + "0" * 64
 FILE = b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "
 OCTETS = {"Content-Type": "application/octet-stream"}
 
 
-def given(door: Coordinator, name: str, role: str, project: str = "") -> dict[str, str]:
-    """The header of a new key."""
-    answer = door.post("/keys", {"name": name, "role": role, "project": project}, headers=OWN)
-    assert answer.status_code == 201, answer.text
-    return {"Authorization": f"Bearer {answer.json()['key']}"}
-
-
 def fresh(**more: Any) -> Coordinator:
     """A door with the project retina beside the default one, in which the sites are."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"), **more)
-    assert door.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
+    door = locked(**more)
+    door.add_project("retina")
     return door
+
+
+@pytest.fixture
+def door() -> Coordinator:
+    """A door with two projects."""
+    return fresh()
 
 
 class Populated:
@@ -61,9 +56,8 @@ class Populated:
         self.door = realm.door
         targets = Targets(store.notices, sender, ManualClock(1000.0))
         dossiers = Dossiers(self.door.federation.journal, Signer(Ed25519PrivateKey.generate()), ManualClock(1000.0), folder)
-        self.door.services = replace(self.door.services, targets=targets, dossiers=dossiers)
-        self.door.app = create_app(self.door.services, QUICK)
-        self.native = given(self.door, "nat", "operator")
+        self.door.wear(targets=targets, dossiers=dossiers)
+        self.native = self.door.add_key("nat", "operator")
         self.run = self.door.post("/runs", EXPERIMENT, headers=self.native).json()["run"]
         self.door.play(self.run)
         self.digest = self.door.get(f"/runs/{self.run}/files", headers=self.native).json()["root"]
@@ -72,7 +66,7 @@ class Populated:
         assert sent.status_code == 201
         hook = {"url": "https://hooks.example/", "on": ["failed"], "name": SITES[0]}
         assert self.door.post("/notify", hook, headers=self.native).status_code == 201
-        self.foreign = {role: given(self.door, f"of-{role}", role, "retina") for role in ("viewer", "operator")}
+        self.foreign = {role: self.door.add_key(f"of-{role}", role, "retina") for role in ("viewer", "operator")}
         for role, group in (("viewer", "retina-look"), ("operator", "retina-ops")):
             self.foreign[f"user {role}"] = realm.bearer(groups=[group])
             self.foreign[f"several {role}"] = realm.bearer(groups=[group, "cardio-ops"]) | {PROJECT: "retina"}
@@ -95,28 +89,30 @@ def normal(text: str, *names: str) -> str:
     return re.sub(r'"(request|token)": ?"[^"]*"', "", text)
 
 
+def call(door: Coordinator, name: str, headers: dict[str, str], names: dict[str, str]) -> tuple[int, str]:
+    """The status and the body of an operation's answer, without the names that it was called with."""
+    method, _, path = name.partition(" ")
+    query = f"?run={names['run']}" if path.startswith("/parts/{") else "?follow=false" if path == "/changes" else ""
+    body: dict[str, Any] = {"content": b""} if method == "PUT" else {"json": {}} if method == "POST" else {}
+    answer = door.send(method, path.format(**names) + query, headers=headers | (OCTETS if method == "PUT" else {}), **body)
+    return answer.status_code, normal(answer.text, *names.values())
+
+
 @pytest.mark.parametrize("who", ["viewer", "operator", "user viewer", "user operator", "several viewer", "several operator"])
-@pytest.mark.parametrize("name", sorted(NEEDS))
-def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, name: str, who: str) -> None:
+def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, who: str, subtests: pytest.Subtests) -> None:
     """Every address, with the names of what another project has and with names of nothing: the same status, the same body."""
-    (method, _, path), role = name.partition(" "), who.rpartition(" ")[2]
-    real = {"run": populated.run, "name": SITES[0], "digest": populated.digest}
-    ghost = {"run": GHOST_RUN, "name": GHOST_SITE, "digest": GHOST_DIGEST}
-    if path.startswith("/algorithms/"):
-        real["name"] = ghost["name"]  # methods are everybody's
-    seen = []
-    for names in (real, ghost):
-        query = f"?run={names['run']}" if path.startswith("/parts/{") else "?follow=false" if path == "/changes" else ""
-        address = path.format(**names) + query
-        headers = populated.foreign[who] | (OCTETS if method == "PUT" else {})
-        body = {"content": b""} if method == "PUT" else {"json": {}} if method == "POST" else {}
-        answer = populated.door.send(method, address, headers=headers, **body)
-        seen.append((answer.status_code, normal(answer.text, *names.values())))
-    assert seen[0] == seen[1], name
-    if NEEDS[name].role is KeyRole.ADMIN:
-        assert seen[0][0] == 403
-    if "{run}" in path and (role == "operator" or NEEDS[name].role is KeyRole.VIEWER):
-        assert seen[0][0] == 404
+    role, ghost = who.rpartition(" ")[2], {"run": GHOST_RUN, "name": GHOST_SITE, "digest": GHOST_DIGEST}
+    for name, need in NEEDS.items():
+        with subtests.test(name):
+            real = {"run": populated.run, "name": SITES[0], "digest": populated.digest}
+            if "/algorithms/" in name:
+                real["name"] = GHOST_SITE  # methods are everybody's
+            theirs, nobodys = (call(populated.door, name, populated.foreign[who], names) for names in (real, ghost))
+            assert theirs == nobodys
+            if need.role is KeyRole.ADMIN:
+                assert theirs[0] == 403
+            if "{run}" in name and (role == "operator" or need.role is KeyRole.VIEWER):
+                assert theirs[0] == 404
 
 
 def test_lists_and_counts_are_of_ones_own_project(populated: Populated) -> None:
@@ -154,10 +150,9 @@ def test_naming_another_project_finds_nothing(populated: Populated) -> None:
     assert populated.door.get("/runs", headers=populated.foreign["viewer"] | {PROJECT: "retina"}).json() == []
 
 
-def test_an_admin_sees_all_and_names_one() -> None:
+def test_an_admin_sees_all_and_names_one(door: Coordinator) -> None:
     """Without a name every project; with one this alone. A name that nobody gave is not found. `all` is every one."""
-    door = fresh()
-    retina = given(door, "ret", "operator", "retina")
+    retina = door.add_key("ret", "operator", "retina")
     mine = door.post("/runs", EXPERIMENT, headers=OWN).json()["run"]
     other = door.post("/runs", EXPERIMENT, headers=OWN | {PROJECT: "retina"}).json()["run"]
     listed = {name: [row["id"] for row in door.get("/runs", headers=OWN | {PROJECT: name}).json()] for name in ("all", "retina")}
@@ -168,10 +163,9 @@ def test_an_admin_sees_all_and_names_one() -> None:
     assert [row["name"] for row in door.get("/keys", headers=OWN | {PROJECT: "retina"}).json()] == ["ret"]
 
 
-def test_a_key_of_all_projects() -> None:
+def test_a_key_of_all_projects(door: Coordinator) -> None:
     """A viewer's sees every run and the coordinator's own numbers; an admin's is one by itself, and never of one project."""
-    door = fresh()
-    every = given(door, "prometheus", "viewer", "all")
+    every = door.add_key("prometheus", "viewer", "all")
     run = door.post("/runs", EXPERIMENT, headers=OWN | {PROJECT: "retina"}).json()["run"]
     assert [row["id"] for row in door.get("/runs", headers=every).json()] == [run]
     assert door.get("/whoami", headers=every).json() == {"name": "prometheus", "role": "viewer", "project": "", "grants": []}
@@ -181,10 +175,9 @@ def test_a_key_of_all_projects() -> None:
     refused(door.post("/keys", {"name": "x", "role": "viewer", "project": "nope"}, headers=OWN), 404, "NotFound", "project")
 
 
-def test_a_foreign_site_is_asked_for_nothing() -> None:
+def test_a_foreign_site_is_asked_for_nothing(door: Coordinator) -> None:
     """A run that names it waits as for one that never enrolled; it is offered no order; that it is revoked is not told."""
-    door = fresh()
-    operator = given(door, "ret", "operator", "retina")
+    operator = door.add_key("ret", "operator", "retina")
     runs = {
         site: door.post("/runs", EXPERIMENT | {"roster": {site: "source"}}, headers=operator).json()["run"]
         for site in (SITES[0], GHOST_SITE)
@@ -205,29 +198,26 @@ def test_a_foreign_site_is_asked_for_nothing() -> None:
     refused(door.post("/runs", selected, headers=operator), 422, "RosterRefused", "select[0]")
 
 
-def test_a_taken_name_of_a_foreign_site_is_not_told() -> None:
+def test_a_taken_name_of_a_foreign_site_is_not_told(door: Coordinator) -> None:
     """An invitation for it is made as for any; whoever comes with it is refused at the enrolment."""
-    door = fresh()
-    operator = given(door, "ret", "operator", "retina")
+    operator = door.add_key("ret", "operator", "retina")
     for site in (SITES[0], GHOST_SITE):
         assert door.post("/invites", {"name": site}, headers=operator).status_code == 201
     texts = [door.post(f"/clients/{site}/approve", headers=operator) for site in (SITES[0], GHOST_SITE)]
     assert normal(texts[0].text, SITES[0]) == normal(texts[1].text, GHOST_SITE) and texts[0].status_code == 404
 
 
-def test_a_foreign_idempotency_key_is_not_told() -> None:
+def test_a_foreign_idempotency_key_is_not_told(door: Coordinator) -> None:
     """What another project has sent under the same key is another call."""
-    door = fresh()
-    native, operator = given(door, "nat", "operator"), given(door, "ret", "operator", "retina")
+    native, operator = door.add_key("nat", "operator"), door.add_key("ret", "operator", "retina")
     first = door.post("/invites", {"name": "dora"}, headers=native | {HEADER: "k"})
     second = door.post("/invites", {"name": "emil"}, headers=operator | {HEADER: "k"})
     assert (first.status_code, second.status_code) == (201, 201) and "idempotent-replayed" not in second.headers
 
 
-def test_a_site_serves_several_projects() -> None:
+def test_a_site_serves_several_projects(door: Coordinator) -> None:
     """An admin says so; each project sees the site, and not the other's name. Then its runs reach it, and not before."""
-    door = fresh()
-    operator = given(door, "ret", "operator", "retina")
+    operator = door.add_key("ret", "operator", "retina")
     run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
     for site in SITES:
         told = door.post(f"/clients/{site}/projects", {"projects": ["default", "retina"]}, headers=OWN)
@@ -240,20 +230,18 @@ def test_a_site_serves_several_projects() -> None:
     refused(door.post("/clients/zoe/projects", {"projects": ["retina"]}, headers=OWN), 404, "NotFound")
 
 
-def test_an_invitation_admits_to_its_project() -> None:
+def test_an_invitation_admits_to_its_project(door: Coordinator) -> None:
     """Whoever enrols by it serves the project of the key that made it."""
-    door = fresh()
-    operator = given(door, "ret", "operator", "retina")
+    operator = door.add_key("ret", "operator", "retina")
     token = door.post("/invites", {"name": "dora"}, headers=operator).json()["token"]
     enrol(door.federation.run_service, token, "dora", ("source",))
     assert [row["name"] for row in door.get("/clients", headers=operator).json()] == ["dora"]
     assert [row["projects"] for row in door.get("/clients", headers=OWN).json() if row["name"] == "dora"] == [["retina"]]
 
 
-def test_quotas_hold() -> None:
+def test_quotas_hold(door: Coordinator) -> None:
     """Of open runs, sites and bytes: what would exceed one is refused with what is full, and goes on once there is room."""
-    door = fresh()
-    operator = given(door, "ret", "operator", "retina")
+    operator = door.add_key("ret", "operator", "retina")
     assert door.post("/projects/retina/limit", {"runs": 1, "members": 1, "bytes": 20}, headers=OWN).json()["most_runs"] == 1
     run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
     told = refused(door.post("/runs", EXPERIMENT, headers=operator), 409, "Refused")
@@ -273,10 +261,9 @@ def test_quotas_hold() -> None:
     assert door.get("/projects", headers=operator).json()[0]["bytes"] == len(FILE)
 
 
-def test_hours_are_a_quota_of_the_month() -> None:
+def test_hours_are_a_quota_of_the_month(door: Coordinator) -> None:
     """What sites say that their steps took; the refusal says when the next month begins. A viewer of the project sees it."""
-    door = fresh()
-    operator, viewer = given(door, "ret", "operator", "retina"), given(door, "eye", "viewer", "retina")
+    operator, viewer = door.add_key("ret", "operator", "retina"), door.add_key("eye", "viewer", "retina")
     for site in SITES:
         door.post(f"/clients/{site}/projects", {"projects": ["default", "retina"]}, headers=OWN)
     run = RunId(door.post("/runs", EXPERIMENT, headers=operator).json()["run"])
@@ -299,17 +286,17 @@ def test_hours_are_a_quota_of_the_month() -> None:
     assert door.get("/projects/retina/hours?month=2001-02", headers=viewer).json()["days"] == []
 
 
-@pytest.mark.parametrize("month", ["2026", "2026-13", "2026-1", "2026-00", "9999-12", "x" * 5000])
-def test_what_is_no_month(month: str) -> None:
+def test_what_is_no_month(door: Coordinator, subtests: pytest.Subtests) -> None:
     """It is refused with how to write one."""
-    told = refused(fresh().get(f"/projects/default/hours?month={month}", headers=OWN), 422, "ConfigRefused", "month")
-    assert "2026-11" in told["todo"]
+    for month in ("2026", "2026-13", "2026-1", "2026-00", "9999-12", "x" * 5000):
+        with subtests.test(month[:20]):
+            error = refused(door.get(f"/projects/default/hours?month={month}", headers=OWN), 422, "ConfigRefused", "month")
+            assert "2026-11" in error["todo"]
 
 
-def test_foreign_hours_are_not_found() -> None:
+def test_foreign_hours_are_not_found(door: Coordinator) -> None:
     """As those of a project that is not there; a user of the project has them."""
-    door = fresh()
-    viewer = given(door, "eye", "viewer", "retina")
+    viewer = door.add_key("eye", "viewer", "retina")
     texts = [door.get(f"/projects/{name}/hours", headers=viewer) for name in ("default", "nothing")]
     assert {answer.status_code for answer in texts} == {404}
     assert normal(texts[0].text, "default") == normal(texts[1].text, "nothing")
@@ -317,17 +304,16 @@ def test_foreign_hours_are_not_found() -> None:
 
 def test_the_default_project_can_be_limited_and_not_removed() -> None:
     """It is there although nobody made it."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"))
+    door = locked()
     assert door.post("/projects/default/limit", {"runs": 0}, headers=OWN).json()["most_runs"] == 0
     refused(door.post("/runs", EXPERIMENT, headers=OWN), 409, "Refused")
     refused(door.send("DELETE", "/projects/default", headers=OWN), 409, "Refused")
     assert [row["name"] for row in door.get("/projects", headers=OWN).json()] == ["default"]
 
 
-def test_a_project_is_removed_once_nobody_uses_it() -> None:
+def test_a_project_is_removed_once_nobody_uses_it(door: Coordinator) -> None:
     """What is in the way is named with the way out. Its runs stay, for admins; its name is not given again."""
-    door = fresh()
-    operator = given(door, "ret", "operator", "retina")
+    operator = door.add_key("ret", "operator", "retina")
     run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
     door.post("/clients/anna/projects", {"projects": ["default", "retina"]}, headers=OWN)
     told = refused(door.send("DELETE", "/projects/retina", headers=OWN), 409, "Refused")
@@ -349,23 +335,25 @@ def test_a_project_is_removed_once_nobody_uses_it() -> None:
         refused(call, 404, "NotFound", "project")
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "kind", "path"),
-    [
-        ({}, 422, "ConfigRefused", "name"),
-        ({"name": "all"}, 422, "ConfigRefused", "name"),
-        ({"name": "Retina"}, 422, "ConfigRefused", "name"),
-        ({"name": "a/b"}, 422, "ConfigRefused", "name"),
-        ({"name": "a" * 41}, 422, "ConfigRefused", "name"),
-        ({"name": "b", "runs": -1}, 422, "ConfigRefused", "runs"),
-        ({"name": "b", "bytes": "5"}, 422, "ConfigRefused", "bytes"),
-        ({"name": "b", "gpu_hours": -0.5}, 422, "ConfigRefused", "gpu_hours"),
-        ({"name": "b", "cpu_hours": "5"}, 422, "ConfigRefused", "cpu_hours"),
-        ({"name": "b", "people": 5}, 422, "ConfigRefused", "people"),
-        ({"name": "retina"}, 409, "Refused", None),
-        ({"name": "default"}, 409, "Refused", None),
-    ],
+WRONG: tuple[tuple[dict[str, Any], int, str, str | None], ...] = (
+    ({}, 422, "ConfigRefused", "name"),
+    ({"name": "all"}, 422, "ConfigRefused", "name"),
+    ({"name": "Retina"}, 422, "ConfigRefused", "name"),
+    ({"name": "a/b"}, 422, "ConfigRefused", "name"),
+    ({"name": "a" * 41}, 422, "ConfigRefused", "name"),
+    ({"name": "b", "runs": -1}, 422, "ConfigRefused", "runs"),
+    ({"name": "b", "bytes": "5"}, 422, "ConfigRefused", "bytes"),
+    ({"name": "b", "gpu_hours": -0.5}, 422, "ConfigRefused", "gpu_hours"),
+    ({"name": "b", "cpu_hours": "5"}, 422, "ConfigRefused", "cpu_hours"),
+    ({"name": "b", "people": 5}, 422, "ConfigRefused", "people"),
+    ({"name": "retina"}, 409, "Refused", None),
+    ({"name": "default"}, 409, "Refused", None),
 )
-def test_wrong_projects_are_refused(body: dict[str, Any], status: int, kind: str, path: str | None) -> None:
-    """With their place."""
-    refused(fresh().post("/projects", body, headers=OWN), status, kind, path)
+
+
+def test_wrong_projects_are_refused(door: Coordinator, subtests: pytest.Subtests) -> None:
+    """With their place, and none is made."""
+    for body, status, kind, path in WRONG:
+        with subtests.test(str(body)[:40]):
+            refused(door.post("/projects", body, headers=OWN), status, kind, path)
+    assert [row["name"] for row in door.get("/projects", headers=OWN).json()] == ["default", "retina"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import schemathesis
-from api_world import EXPERIMENT, Coordinator
+from api_world import EXPERIMENT, OWN, Coordinator, locked
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
@@ -30,7 +30,6 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.acceptance.harness import net
 from tests.budgets import examples
-from tideline.engine.coordinator.api_keys import hash_of
 
 PROMISES = [
     not_a_server_error,
@@ -41,7 +40,6 @@ PROMISES = [
 ]
 TOGETHER = [*PROMISES, unsupported_method, use_after_free]
 SECONDS = 600.0 if os.environ.get("TIDELINE_LONG") == "1" else 100.0
-OWN = {"Authorization": "Bearer own"}
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
@@ -83,7 +81,7 @@ def workflow(schema: Any, headers: dict[str, str]) -> Any:
 @pytest.fixture(scope="module")
 def schema() -> Any:
     """A coordinator in this process with a run of its own that has ended, one that is open and one that is cancelled."""
-    coordinator = Coordinator(api_key_hash=hash_of("own"))
+    coordinator = locked()
     runs = [coordinator.post("/runs", EXPERIMENT, headers=OWN).json()["run"] for _ in range(3)]
     coordinator.play(runs[0])
     coordinator.post(f"/runs/{runs[1]}/cancel", headers=OWN)

@@ -8,7 +8,6 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
 from tests.engine.clusters import played
-from tests.enrolling import enrol
 from tideline.engine.coordinator.result import result_of
 from tideline_server.api.models import RunResult
 from tideline_server.api.openapi import EXPERIMENTS
@@ -48,18 +47,8 @@ def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> 
     coordinator, run = finished
     (row,) = coordinator.get("/runs").json()
     assert row.pop("ended") >= row.pop("created")
-    assert row == {
-        "id": run,
-        "name": "a small one",
-        "method": "fedavg",
-        "status": "completed",
-        "cause": "",
-        "cursor": 4,
-        "of": 4,
-        "parent": None,
-        "project": "default",
-        "track": [],
-    }
+    expected = {"id": run, "name": "a small one", "method": "fedavg", "status": "completed", "cause": "", "cursor": 4, "of": 4}
+    assert row == expected | {"parent": None, "project": "default", "track": []}
 
 
 def test_runs_are_listed_in_pages(coordinator: Coordinator) -> None:
@@ -147,48 +136,36 @@ WRONG: list[tuple[dict[str, Any], int, str, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "status", "kind", "path", "todo"), WRONG, ids=lambda v: str(v)[:40])
-def test_mistakes_are_answered_with_their_place(
-    coordinator: Coordinator, changes: dict[str, Any], status: int, kind: str, path: str, todo: str
-) -> None:
+def test_mistakes_are_answered_with_their_place(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
     """Each mistake in an experiment is refused with its dotted place and what to do, and no run is begun."""
-    run_service = coordinator.federation.run_service
-    enrol(run_service, run_service.invite("dora", {}, 60.0), "dora", ("target",))
-    base = EXPERIMENT if changes.get("reference") is None else EXPERIMENT | {"method": "fedprox"}
-    error = refused(coordinator.post("/runs", base | changes), status, kind, path)
-    assert todo in error["todo"]
+    coordinator.join("dora", "target")
+    for changes, status, kind, path, todo in WRONG:
+        with subtests.test(str(changes)[:40]):
+            base = EXPERIMENT if changes.get("reference") is None else EXPERIMENT | {"method": "fedprox"}
+            assert todo in refused(coordinator.post("/runs", base | changes), status, kind, path)["todo"]
     assert coordinator.get("/runs").json() == []
 
 
-def test_an_experiment_needs_a_method(coordinator: Coordinator) -> None:
-    """What is missing is named."""
-    error = refused(coordinator.post("/runs", {}), 422, "ConfigRefused", "method")
-    assert error["detail"] == "method is missing"
+def test_what_is_no_experiment(coordinator: Coordinator) -> None:
+    """A list, a text, a number, or no body at all; of an object without a method it is said what is missing."""
+    assert refused(coordinator.post("/runs", {}), 422, "ConfigRefused", "method")["detail"] == "method is missing"
+    for body in ([], "fedavg", 3, True, None):
+        refused(coordinator.post("/runs", body), 422, "ConfigRefused")
 
 
-@pytest.mark.parametrize("body", [[], "fedavg", 3, True])
-def test_an_experiment_is_an_object(coordinator: Coordinator, body: Any) -> None:
-    """A list, a text or a number is no experiment."""
-    refused(coordinator.post("/runs", body), 422, "ConfigRefused")
-
-
-def test_no_body_is_no_experiment(coordinator: Coordinator) -> None:
-    """An empty POST is answered in the one shape too."""
-    refused(coordinator.post("/runs"), 422, "ConfigRefused")
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_the_manuals_examples_can_be_started(coordinator: Coordinator, name: str) -> None:
+def test_the_manuals_examples_can_be_started(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
     """What /docs offers to begin from is accepted as it stands."""
-    assert coordinator.post("/runs", EXPERIMENTS[name]["value"]).status_code == 201
+    for name, example in EXPERIMENTS.items():
+        with subtests.test(name):
+            assert coordinator.post("/runs", example["value"]).status_code == 201
 
 
-@pytest.mark.parametrize(("method", "tail"), [("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")])
-def test_an_unknown_run_is_not_found(finished: tuple[Coordinator, str], method: str, tail: str) -> None:
+def test_an_unknown_run_is_not_found(finished: tuple[Coordinator, str]) -> None:
     """Every address of a run answers 404 for one that does not exist, with a guess at what was meant."""
     coordinator, run = finished
-    error = refused(coordinator.send(method, f"/runs/{run[:-1]}{tail}"), 404, "NotFound")
-    assert f"did you mean {run}?" in error["todo"]
+    for method, tail in (("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")):
+        error = refused(coordinator.send(method, f"/runs/{run[:-1]}{tail}"), 404, "NotFound")
+        assert f"did you mean {run}?" in error["todo"], tail
 
 
 def test_an_odd_name_is_no_run(coordinator: Coordinator) -> None:

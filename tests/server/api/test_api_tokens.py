@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import base64
 import hmac
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, refused
+from api_world import EXPERIMENT, OWN, refused
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, RSAKey
-from sign_in_world import OWN, Realm, realm
+from sign_in_world import Realm, realm
 
 from tests.oidc.provider import FAULTS, cut
 from tideline_server.api.requests.access import PROJECT
@@ -92,26 +94,27 @@ def test_a_project_that_is_not_there(fresh: Realm) -> None:
     refused(fresh.door.get("/runs", headers=fresh.bearer() | {PROJECT: "cardio"}), 404, "NotFound", "project")
 
 
-@pytest.mark.parametrize(
-    ("claims", "said"),
-    [
-        ({"groups": None}, "the token has no claim 'groups'; it has 'aud', 'azp', 'exp'"),
-        (
-            {"groups": ["nurses", "Cardio-Ops"]},
-            "none of the values of the claim 'groups' grants one; they are 'Cardio-Ops', 'nurses'",
-        ),
-        ({"groups": []}, "grants one; they are no texts"),
-        ({"groups": "nurses"}, "they are 'nurses'"),
-        ({"groups": {"cardio-ops": True}}, "they are no texts"),
-        ({"groups": [["cardio-ops"], 5]}, "they are no texts"),
-        ({"groups": [f"group {n}" for n in range(30)]}, "and 10 more"),
-    ],
+UNGRANTED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"groups": None}, "the token has no claim 'groups'; it has 'aud', 'azp', 'exp'"),
+    (
+        {"groups": ["nurses", "Cardio-Ops"]},
+        "none of the values of the claim 'groups' grants one; they are 'Cardio-Ops', 'nurses'",
+    ),
+    ({"groups": []}, "grants one; they are no texts"),
+    ({"groups": "nurses"}, "they are 'nurses'"),
+    ({"groups": {"cardio-ops": True}}, "they are no texts"),
+    ({"groups": [["cardio-ops"], 5]}, "they are no texts"),
+    ({"groups": [f"group {n}" for n in range(30)]}, "and 10 more"),
 )
-def test_without_a_granted_value_nothing_is_open(looked: Realm, claims: dict[str, Any], said: str) -> None:
-    """What was looked for and what was found is said, and nothing of the token itself."""
-    answer = looked.get(**claims)
-    told = refused(answer, 403, "PermissionRefused")
-    assert said in told["detail"] and "eyJ" not in answer.text and told["context"]["claim"] == "groups"
+
+
+def test_without_a_granted_value_nothing_is_open(looked: Realm, subtests: pytest.Subtests) -> None:
+    """The answer says which claim was looked for and what it held, and nothing of the token itself."""
+    for claims, words in UNGRANTED:
+        with subtests.test(str(claims)[:60]):
+            answer = looked.get(**claims)
+            error = refused(answer, 403, "PermissionRefused")
+            assert words in error["detail"] and "eyJ" not in answer.text and error["context"]["claim"] == "groups"
 
 
 def test_claims_that_were_left_out(looked: Realm) -> None:
@@ -120,19 +123,16 @@ def test_claims_that_were_left_out(looked: Realm) -> None:
     assert "too many values" in told["todo"]
 
 
-@pytest.mark.parametrize(
-    ("claim", "given"),
-    [
+def test_claims_by_their_place(subtests: pytest.Subtests) -> None:
+    """A claim lies inside another one, has dots of its own, or is a list of words."""
+    for claim, given in (
         ("realm_access.roles", {"realm_access": {"roles": ["cardio-ops"]}}),
         ("https://hospital.example/roles", {"https://hospital.example/roles": "cardio-ops"}),
         ("scope", {"scope": "openid cardio-ops"}),
-    ],
-)
-def test_claims_by_their_place(claim: str, given: dict[str, Any]) -> None:
-    """Inside of others, with dots of their own, and as a list of words."""
-    with realm(oidc_claim=claim) as made:
-        assert made.get(groups=None, **given).json()["project"] == "cardio"
-        assert made.get(groups=["cardio-ops"]).status_code == 403
+    ):
+        with subtests.test(claim), realm(oidc_claim=claim) as made:
+            assert made.get(groups=None, **given).json()["project"] == "cardio"
+            assert made.get(groups=["cardio-ops"]).status_code == 403
 
 
 def test_names_are_made_readable(looked: Realm) -> None:
@@ -144,9 +144,15 @@ def test_names_are_made_readable(looked: Realm) -> None:
     assert looked.get(preferred_username="<>").json()["name"].startswith("42 <")
 
 
+@cache
+def strange_key() -> RSAKey:
+    """A key of the name that the provider's has."""
+    return RSAKey.generate_key(2048, {"kid": "one", "alg": "RS256"})
+
+
 def forged(made: Realm) -> str:
     """The right words, by another key of the same name."""
-    return made.provider.token(RSAKey.generate_key(2048, {"kid": "one", "alg": "RS256"}))
+    return made.provider.token(strange_key())
 
 
 def unsigned(made: Realm) -> str:
@@ -169,14 +175,12 @@ def changed(made: Realm) -> str:
 
 def brought(made: Realm) -> str:
     """With its key in its head."""
-    key = RSAKey.generate_key(2048, {"kid": "one", "alg": "RS256"})
-    return made.provider.token(key, header={"jwk": key.as_dict(private=False)})
+    return made.provider.token(strange_key(), header={"jwk": strange_key().as_dict(private=False)})
 
 
 def fetched(made: Realm) -> str:
     """With an address of keys in its head."""
-    key = RSAKey.generate_key(2048, {"kid": "one", "alg": "RS256"})
-    return made.provider.token(key, header={"jku": "http://127.0.0.1:9/certs", "x5u": "http://127.0.0.1:9/c.pem"})
+    return made.provider.token(strange_key(), header={"jku": "http://127.0.0.1:9/certs", "x5u": "http://127.0.0.1:9/c.pem"})
 
 
 def critical(made: Realm) -> str:
@@ -197,77 +201,80 @@ def raw(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).decode().rstrip("=")
 
 
-@pytest.mark.parametrize("make", [forged, unsigned, confused, changed, brought, fetched, critical])
-def test_forged_tokens_are_refused(looked: Realm, make: Callable[[Realm], str]) -> None:
+def test_forged_tokens_are_refused(looked: Realm, subtests: pytest.Subtests) -> None:
     """With 401 and the challenge; nothing of the token is in the answer, and no address of it is called."""
-    token = make(looked)
-    answer = looked.get(token=token)
-    refused(answer, 401, "IdentityRefused")
-    assert answer.headers["www-authenticate"] == "Bearer" and token[-20:] not in answer.text
+    for make in (forged, unsigned, confused, changed, brought, fetched, critical):
+        with subtests.test(make.__name__):
+            token = make(looked)
+            answer = looked.get(token=token)
+            refused(answer, 401, "IdentityRefused")
+            assert answer.headers["www-authenticate"] == "Bearer" and token[-20:] not in answer.text
 
 
-@pytest.mark.parametrize(
-    ("claims", "said"),
-    [
-        ({"exp": 1_800_000_000 - LEEWAY_SECONDS}, "has expired"),
-        ({"exp": None}, "no claim 'exp'"),
-        ({"exp": "never"}, "'exp'"),
-        ({"exp": float("inf")}, "'exp'"),
-        ({"nbf": 1_800_000_001 + LEEWAY_SECONDS}, "not good yet: its nbf"),
-        ({"iat": 1_800_000_001 + LEEWAY_SECONDS}, "not good yet: its iat"),
-        ({"iat": None}, "no claim 'iat'"),
-        ({"aud": "another"}, "is for 'another', and not for 'tideline'"),
-        ({"aud": ["a", "b"]}, "is for 'a', 'b'"),
-        ({"aud": None}, "no claim 'aud'"),
-        ({"aud": 5}, "is for '5'"),
-        ({"azp": "another"}, "was given to 'another'"),
-        ({"aud": ["tideline", "b"], "azp": None}, "was given to 'None'"),
-        ({"iss": "http://127.0.0.1/other"}, "is of 'http://127.0.0.1/other'"),
-        ({"iss": None}, "no claim 'iss'"),
-        ({"sub": None}, "no claim 'sub'"),
-        ({"sub": ""}, "'sub'"),
-        ({"sub": "a\nb"}, "'sub'"),
-        ({"sub": "a" * 300}, "'sub'"),
-        ({"events": {"http://schemas.openid.net/event/backchannel-logout": {}}}, "lets nobody in"),
-    ],
+MISFITS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"exp": 1_800_000_000 - LEEWAY_SECONDS}, "has expired"),
+    ({"exp": None}, "no claim 'exp'"),
+    ({"exp": "never"}, "'exp'"),
+    ({"exp": float("inf")}, "'exp'"),
+    ({"nbf": 1_800_000_001 + LEEWAY_SECONDS}, "not good yet: its nbf"),
+    ({"iat": 1_800_000_001 + LEEWAY_SECONDS}, "not good yet: its iat"),
+    ({"iat": None}, "no claim 'iat'"),
+    ({"aud": "another"}, "is for 'another', and not for 'tideline'"),
+    ({"aud": ["a", "b"]}, "is for 'a', 'b'"),
+    ({"aud": None}, "no claim 'aud'"),
+    ({"aud": 5}, "is for '5'"),
+    ({"azp": "another"}, "was given to 'another'"),
+    ({"aud": ["tideline", "b"], "azp": None}, "was given to 'None'"),
+    ({"iss": "http://127.0.0.1/other"}, "is of 'http://127.0.0.1/other'"),
+    ({"iss": None}, "no claim 'iss'"),
+    ({"sub": None}, "no claim 'sub'"),
+    ({"sub": ""}, "'sub'"),
+    ({"sub": "a\nb"}, "'sub'"),
+    ({"sub": "a" * 300}, "'sub'"),
+    ({"events": {"http://schemas.openid.net/event/backchannel-logout": {}}}, "lets nobody in"),
 )
-def test_claims_that_do_not_fit(looked: Realm, claims: dict[str, Any], said: str) -> None:
-    """Genuine, and not good here or now: what was found is said."""
-    told = refused(looked.get(**claims), 401, "IdentityRefused")
-    assert said in told["detail"]
 
 
-@pytest.mark.parametrize(
-    "claims",
-    [
+def test_claims_that_do_not_fit(looked: Realm, subtests: pytest.Subtests) -> None:
+    """A token that is genuine, and not good here or now: the refusal says what it held."""
+    for claims, words in MISFITS:
+        with subtests.test(str(claims)[:60]):
+            assert words in refused(looked.get(**claims), 401, "IdentityRefused")["detail"]
+
+
+def test_claims_that_just_fit(looked: Realm, subtests: pytest.Subtests) -> None:
+    """Two clocks may differ a little."""
+    for claims in (
         {"exp": 1_800_000_001 - LEEWAY_SECONDS},
         {"nbf": 1_800_000_000 + LEEWAY_SECONDS},
         {"nbf": None, "azp": None, "typ": None},
         {"aud": ["b", "tideline"]},
-    ],
-)
-def test_claims_that_just_fit(looked: Realm, claims: dict[str, Any]) -> None:
-    """Two clocks may differ a little."""
-    assert looked.get(**claims).status_code == 200
+    ):
+        with subtests.test(str(claims)):
+            assert looked.get(**claims).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "kid", ["../../etc/passwd", "one' OR '1'='1", "", "a" * 300, 5, ["one"], {"a": 1}, "http://127.0.0.1:9/"]
-)
-def test_a_keys_name_is_only_compared(looked: Realm, kid: Any) -> None:
+KIDS = ("../../etc/passwd", "one' OR '1'='1", "", "a" * 300, 5, ["one"], {"a": 1}, "http://127.0.0.1:9/")
+
+
+def test_a_keys_name_is_only_compared(looked: Realm, subtests: pytest.Subtests) -> None:
     """Whatever it looks like."""
-    head = {"alg": "RS256", "kid": kid}
     signature = looked.provider.token().split(".")[2]
-    refused(looked.get(token=f"{encoded(head)}.{encoded(looked.provider.claims())}.{signature}"), 401, "IdentityRefused")
+    for kid in KIDS:
+        with subtests.test(str(kid)[:40]):
+            head = encoded({"alg": "RS256", "kid": kid})
+            refused(looked.get(token=f"{head}.{encoded(looked.provider.claims())}.{signature}"), 401, "IdentityRefused")
 
 
-@pytest.mark.parametrize(
-    "token", ["ey..", "eyJ.a.b", "ey\u00e9.e30.x", "eyJhbGciOiJSUzI1NiJ9..", "eyJhbGciOlsxXX0.e30.x", "ey" + "W" * 900 + ".e30.x"]
-)
-def test_what_is_no_token(looked: Realm, token: str) -> None:
-    """Is refused as a wrong key is."""
-    answer = looked.door.get("/whoami", headers={"Authorization": f"Bearer {token}".encode()})
-    refused(answer, 401, "IdentityRefused")
+NO_TOKENS = ("ey..", "eyJ.a.b", "ey\u00e9.e30.x", "eyJhbGciOiJSUzI1NiJ9..", "eyJhbGciOlsxXX0.e30.x", "ey" + "W" * 900 + ".e30.x")
+
+
+def test_what_is_no_token(looked: Realm, subtests: pytest.Subtests) -> None:
+    """It is refused as a wrong key is."""
+    for token in NO_TOKENS:
+        with subtests.test(token[:40]):
+            answer = looked.door.get("/whoami", headers={"Authorization": f"Bearer {token}".encode()})  # type: ignore[dict-item]
+            refused(answer, 401, "IdentityRefused")
 
 
 def test_deep_and_long_tokens(looked: Realm) -> None:
@@ -336,16 +343,21 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/certs"])
-def test_a_provider_that_fails(fresh: Realm, fault: str, path: str) -> None:
+def test_a_provider_that_fails(subtests: pytest.Subtests) -> None:
     """It is away, too. A token by a known key goes on for a day; another is 503 with what to do; keys work; then it is back."""
+    for path, fault in itertools.product(("/.well-known/openid-configuration", "/certs"), FAULTS):
+        with subtests.test(f"{fault} at {path}"), realm() as fresh:
+            survive(fresh, path, fault)
+
+
+def survive(fresh: Realm, path: str, fault: str) -> None:
+    """Let an address of a provider fail before and after its keys were read."""
     known = fresh.provider.token(exp=fresh.clock.at + 2 * LASTING_SECONDS)
     fresh.provider.fault[path] = FAULTS[fault]
     answer = fresh.get(token=known)
-    told = refused(answer, 503, "Unreachable")
-    assert SAID[fault] in told["detail"]
-    assert "API keys work without it" in told["todo"] and answer.headers["retry-after"] == "10"
+    error = refused(answer, 503, "Unreachable")
+    assert SAID[fault] in error["detail"]
+    assert "API keys work without it" in error["todo"] and answer.headers["retry-after"] == "10"
     assert fresh.door.get("/whoami", headers=OWN).status_code == 200
     fresh.provider.fault = {}
     refused(fresh.get(token=known), 503, "Unreachable")  # it was asked a moment ago
@@ -367,13 +379,13 @@ def test_a_provider_of_another_name(fresh: Realm) -> None:
     assert "both have to be the same" in refused(fresh.get(), 503, "Unreachable")["detail"]
 
 
-@pytest.mark.parametrize("address", ["http://idp.example/certs", "file:///etc/passwd", "https://", "https://[::1", 5])
-def test_addresses_that_are_not_called(fresh: Realm, address: Any) -> None:
+def test_addresses_that_are_not_called(subtests: pytest.Subtests) -> None:
     """Without TLS only on this machine."""
-    fresh.provider.fault["/.well-known/openid-configuration"] = lambda handler: handler.send(
-        fresh.provider.description() | {"jwks_uri": address}
-    )
-    assert "is not called" in refused(fresh.get(), 503, "Unreachable")["detail"]
+    for address in ("http://idp.example/certs", "file:///etc/passwd", "https://", "https://[::1", 5):
+        with subtests.test(str(address)), realm() as fresh:
+            description = fresh.provider.description() | {"jwks_uri": address}
+            fresh.provider.fault["/.well-known/openid-configuration"] = lambda handler, told=description: handler.send(told)
+            assert "is not called" in refused(fresh.get(), 503, "Unreachable")["detail"]
 
 
 def test_keys_that_are_too_weak(fresh: Realm) -> None:
@@ -397,7 +409,7 @@ def test_refusals_are_in_the_audit_log(fresh: Realm) -> None:
     """As those of wrong keys are; without the token."""
     token = forged(fresh)
     fresh.get(token=token)
-    entries = fresh.door.get("/audit?kind=sign_in_refused", headers=OWN).json()
+    entries = fresh.audit("sign_in_refused")
     assert len(entries) == 1 and token[-20:] not in json.dumps(entries)
 
 

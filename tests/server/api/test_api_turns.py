@@ -8,9 +8,9 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 from starlette.types import Receive, Scope, Send
 
+from tests.server.loops import LONG, on_a_loop
 from tideline_server.api.requests.turns import AT_ONCE, InTurn
 
 Begun = list[tuple[int, int]]  # (pass of the loop, request)
@@ -38,12 +38,12 @@ async def crowd(size: int, gone: frozenset[int] = frozenset()) -> Begun:
     return begun
 
 
-@pytest.mark.parametrize("size", [1, AT_ONCE, AT_ONCE + 1, 50])
-def test_a_few_begin_at_each_pass(size: int) -> None:
+def test_a_few_begin_at_each_pass() -> None:
     """Each once, in the order in which they came."""
-    begun = asyncio.run(crowd(size))
-    assert [number for _, number in begun] == list(range(size))
-    assert max(Counter(at for at, _ in begun).values()) <= AT_ONCE
+    for size in (1, AT_ONCE, AT_ONCE + 1, 50):
+        begun = asyncio.run(crowd(size))
+        assert [number for _, number in begun] == list(range(size))
+        assert max(Counter(at for at, _ in begun).values()) <= AT_ONCE
 
 
 def test_who_hangs_up_takes_no_turn() -> None:
@@ -53,26 +53,22 @@ def test_who_hangs_up_takes_no_turn() -> None:
     assert [number for _, number in begun] == [i for i in range(20) if i not in gone]
 
 
-def test_what_waits_holds_nobody_up() -> None:
+@on_a_loop
+async def test_what_waits_holds_nobody_up() -> None:
     """Requests that go on for long, such as streams of events, leave their turn to others at once."""
 
-    async def played() -> int:
-        end, begun = asyncio.Event(), 0
+    end, begun = asyncio.Event(), list[Scope]()
 
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            nonlocal begun
-            begun += 1
-            await end.wait()
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.append(scope)
+        await end.wait()
 
-        door: Any = InTurn(app)
-        tasks = [asyncio.ensure_future(door({"type": "http"}, None, None)) for _ in range(5 * AT_ONCE)]
-        while begun < len(tasks):
-            await asyncio.sleep(0)
-        end.set()
-        await asyncio.gather(*tasks)
-        return begun
-
-    assert asyncio.run(played()) == 5 * AT_ONCE
+    door: Any = InTurn(app)
+    tasks = [asyncio.ensure_future(door({"type": "http"}, None, None)) for _ in range(5 * AT_ONCE)]
+    while len(begun) < len(tasks):
+        await asyncio.sleep(0)
+    end.set()
+    await asyncio.gather(*tasks)
 
 
 def test_each_loop_has_turns_of_its_own() -> None:
@@ -88,7 +84,7 @@ def test_each_loop_has_turns_of_its_own() -> None:
     def serve(thread: int) -> None:
         async def three() -> None:
             for i in range(3):
-                await asyncio.wait_for(door({"type": "http", "number": 3 * thread + i}, None, None), 10.0)
+                await asyncio.wait_for(door({"type": "http", "number": 3 * thread + i}, None, None), LONG)
 
         together.wait()
         asyncio.run(three())

@@ -7,13 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, SITES, Coordinator
-from test_api_keys import OWN
+from api_world import EXPERIMENT, OWN, SITES, Coordinator, locked
 
-from tests.enrolling import enrol
 from tideline.core.errors import Unreachable
 from tideline.engine.audit.entries import KINDS
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.feed.changes import (
     OF_SITES,
@@ -49,8 +46,8 @@ class CountedJournal:
 @pytest.fixture
 def door() -> Coordinator:
     """A coordinator with a second project."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"))
-    assert door.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
+    door = locked()
+    door.add_project("retina")
     return door
 
 
@@ -63,12 +60,6 @@ def clock() -> ManualClock:
 def start(door: Coordinator, **changes: Any) -> str:
     """A run."""
     return str(door.post("/runs", EXPERIMENT | changes, headers=OWN).json()["run"])
-
-
-def join(door: Coordinator, name: str) -> None:
-    """A site enrols."""
-    service = door.federation.run_service
-    enrol(service, service.enrolment.invite(name, {}, 60.0), name, ("source",))
 
 
 def test_a_run_is_told_whenever_its_line_changes(door: Coordinator, clock: ManualClock) -> None:
@@ -113,7 +104,7 @@ def test_a_look_reads_no_run_that_is_over(door: Coordinator, clock: ManualClock)
 def test_sites_are_told_to_their_projects(door: Coordinator, clock: ManualClock) -> None:
     """Someone is new, is revoked, changes projects: both the old ones and the new ones hear of it."""
     poller = Poller(door.federation.journal, clock)
-    join(door, "dora")
+    door.join("dora")
     assert poller.poll() == (ChangedSites(frozenset({"default"})),) and poller.poll() == ()
     assert door.post("/clients/dora/projects", {"projects": ["retina"]}, headers=OWN).status_code == 200
     assert poller.poll() == (ChangedSites(frozenset({"default", "retina"})),)
@@ -124,7 +115,7 @@ def test_sites_are_told_to_their_projects(door: Coordinator, clock: ManualClock)
 def test_when_a_site_was_heard_is_told_every_ten_seconds(door: Coordinator, clock: ManualClock) -> None:
     """Also a version, of which the log says nothing; and where another site changed in between, none is forgotten."""
     journal = door.federation.journal
-    join(door, "dora")
+    door.join("dora")
     poller = Poller(journal, clock)
     journal.saw(SITES[0], 5e9)  # type: ignore[arg-type]
     clock.advance(SEEN_SECONDS - 1)
@@ -167,7 +158,7 @@ def test_who_hears_of_what(door: Coordinator, clock: ManualClock) -> None:
     poller = Poller(door.federation.journal, clock)
     run = start(door)
     door.post(f"/runs/{run}/cancel", headers=OWN)
-    join(door, "dora")
+    door.join("dora")
     (ran, sites) = poller.poll()
     door.send("DELETE", f"/runs/{run}", headers=OWN)
     (gone,) = poller.poll()
@@ -183,7 +174,7 @@ def test_a_look_that_fails_loses_nothing(door: Coordinator, clock: ManualClock, 
     run, dead = start(door), start(door)
     door.post(f"/runs/{dead}/cancel", headers=OWN)
     door.send("DELETE", f"/runs/{dead}", headers=OWN)
-    join(door, "dora")
+    door.join("dora")
     journal.away = away
     with pytest.raises(Unreachable):
         poller.poll()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
 
 import anyio
 import httpx
 import pytest
 from api_world import Coordinator
-from listening import LONG, listening
+from listening import listening
 from structlog.testing import capture_logs
 
+from tests.server.loops import LONG
 from tideline_server.api.server import HEAD_BYTES
 
 
@@ -83,17 +83,9 @@ def test_a_stream_is_not_a_slow_head() -> None:
                     if comments == 10:
                         return
 
-    with listening_to(coordinator, 0.05) as url:
+    with listening(0, 0.05, coordinator.app) as (_, number):
+        url = f"http://127.0.0.1:{number}"
         anyio.run(main)
-
-
-@contextlib.contextmanager
-def listening_to(coordinator: Coordinator, seconds: float) -> Iterator[str]:
-    """This coordinator's door."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(globals(), "Coordinator", lambda: coordinator)
-        with listening(0, seconds) as at:
-            yield f"http://127.0.0.1:{at[1]}"
 
 
 def test_a_huge_head_is_refused() -> None:

@@ -7,13 +7,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from api_world import Coordinator
+from api_world import HOME_KEY, Coordinator, locked
 from browser import Tab, browser, tab
 from listening import listening
 
-from tideline.engine.coordinator.api_keys import hash_of
-
-KEY = "the home's key"
 DRAWN = "document.querySelectorAll('.opblock').length"
 LINES = "[...document.querySelectorAll('.opblock-summary')].map(e => e.innerText.trim().split(/\\s+/).slice(0, 2).join(' '))"
 CALL = "document.querySelector('#operations-{}')"
@@ -26,7 +23,7 @@ AWAY = "http://elsewhere.example/picture.png"
 @pytest.fixture(scope="module")
 def door() -> Coordinator:
     """A coordinator that asks for a key."""
-    return Coordinator(api_key_hash=hash_of(KEY)).built()
+    return locked()
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +37,7 @@ def program() -> str:
 @pytest.fixture
 def page(door: Coordinator, program: str, tmp_path: Path) -> Iterator[Tab]:
     """The manual, drawn."""
-    with listening(0, door=door) as (host, port), tab(program, tmp_path) as made:
+    with listening(0, app=door.app) as (host, port), tab(program, tmp_path) as made:
         made.open(f"http://{host}:{port}/docs", DRAWN)
         yield made
 
@@ -74,7 +71,7 @@ def test_a_call_is_tried_with_a_key(page: Tab) -> None:
     page.evaluate("document.querySelector('button.authorize').click()")
     page.when("document.querySelector('.auth-container input')")
     page.evaluate("document.querySelector('.auth-container input').focus()")
-    page.call("Input.insertText", text=KEY)
+    page.call("Input.insertText", text=HOME_KEY)
     page.evaluate("document.querySelector('.auth-container button.authorize').click()")
     page.when("document.querySelector('.auth-btn-wrapper button.btn-done')")
     page.evaluate("document.querySelector('.auth-btn-wrapper button.btn-done').click()")

@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from tests.engine.toys import METHODS
 from tests.laws.stage import Stage
+from tests.server.loops import LONG
 from tests.synthetic import NAMES, sites
 from tideline.archive.parts import Parts
 from tideline.core.run import ClientId
@@ -59,7 +62,7 @@ class Lanes:
 
     def say(self, request: bytes, more: bytes = b"", ends: bool = False) -> bytes:
         """Send bytes over a line of its own, and read all that comes. ends: hang up first."""
-        with socket.create_connection(("127.0.0.1", self.port), 10.0) as line:
+        with socket.create_connection(("127.0.0.1", self.port), LONG) as line:
             line.sendall(request + more)
             if ends:
                 line.shutdown(socket.SHUT_WR)
@@ -113,12 +116,13 @@ class BulkStage(Stage):
 
 @contextmanager
 def lanes(bounds: Bounds | None = None, tls: ssl.SSLContext | None = None, **more: Any) -> Iterator[Lanes]:
-    """Three sites of the toys, and a port that is closed at the end."""
+    """Three sites of the toys, and a port that is closed at the end, as soon as its thread looks up."""
     on, bound = BulkStage(METHODS, sites(NAMES[:3])), socket.create_server(("127.0.0.1", 0))
     listener = Listener(
         Tickets(verified), on.agent_service, more.pop("still", lambda client: None), bounds=bounds, tls=tls, **more
     )
-    with bound:
+    with bound, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tideline_server.bulk.listener.CHECK_SECONDS", 0.02)
         listener.open(bound)
         on.there = Lanes(on, listener, bound.getsockname()[1])
         on.rebuild()

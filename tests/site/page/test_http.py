@@ -113,8 +113,7 @@ def test_links_that_are_not_one(home: Path) -> None:
 def test_no_other_name_and_no_other_page(home: Path, foreign: dict[str, str], path: str) -> None:
     """A name that is pointed at this machine, and pages from elsewhere, see nothing, cookie or not."""
     client, _ = entered(home)
-    assert client.get(path).status_code == 200
-    assert client.get(path, headers=foreign).status_code == 403
+    assert client.get(path).status_code == 200 and client.get(path, headers=foreign).status_code == 403
 
 
 @pytest.mark.parametrize("left", ["Origin", "Tideline-CSRF", "Content-Type"])
@@ -163,8 +162,7 @@ def test_what_left(home: Path) -> None:
     assert client.get("/api/egress", params={"since": 1e11}).json()["found"] == 0
     assert client.get("/api/egress", params={"since": "nan"}).status_code == 400
     lines = client.get("/api/egress.jsonl").text.splitlines()
-    assert json.loads(lines[0])["run"] == HOSTILE
-    assert ",old,train/fit,3," in client.get("/api/egress.csv").text
+    assert json.loads(lines[0])["run"] == HOSTILE and ",old,train/fit,3," in client.get("/api/egress.csv").text
     FileLedger(home).record("reply", run="=cmd", order="q", bytes=1)
     assert ",'=cmd," in client.get("/api/egress.csv").text, "and it grew while the page was open"
 
@@ -185,8 +183,7 @@ def test_a_damaged_ledger_is_shown_as_such(home: Path, damage: str) -> None:
     changed = {"changed": [lines[0], lines[1].replace(b"70", b"71"), lines[2]], "cut": lines[:2], "no JSON": [lines[0], b"{\n"]}
     path.unlink() if damage == "gone" else path.write_bytes(b"".join(changed[damage]))
     chain = client.get("/api/verify").json()
-    assert chain["broken"] and chain["todo"]
-    assert client.get("/api/egress").status_code == 200
+    assert chain["broken"] and chain["todo"] and client.get("/api/egress").status_code == 200
 
 
 def test_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,6 @@ def small_calls(target: Target, size: int) -> Outcome:
 
 
 def unknown(target: Target, size: int) -> Outcome:
-    """Calls that there are not."""
     outcome = Outcome()
     for _ in range(max(size // 100, 1)):
         called(target, [("Open", b"")] * min(size, 100), outcome)

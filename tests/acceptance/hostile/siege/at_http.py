@@ -35,13 +35,11 @@ def silent(target: Target, size: int) -> Outcome:
 
 
 def slow_heads(target: Target, size: int) -> Outcome:
-    """Heads that come line by line."""
     lines = opened(target, size, HEAD)
     return hold(target, lines, Outcome(tried=size, refused=refusals(lines)), b"X-More: 1\r\n")
 
 
 def endless_heads(target: Target, size: int) -> Outcome:
-    """Heads that never end."""
     outcome = Outcome()
     for _ in range(size):
         (each,) = opened(target, 1, HEAD) or (None,)

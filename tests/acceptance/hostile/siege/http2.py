@@ -18,7 +18,6 @@ Header = tuple[str, str]
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
@@ -81,7 +80,6 @@ class Http2:
         return self._stream
 
     def reset(self, stream: int) -> None:
-        """Give a call up."""
         self.send(frame(RESET, 0, stream, struct.pack(">I", 8)))
 
     def heard(self, seconds: float = 0.5) -> bytes:
@@ -106,7 +104,6 @@ class Http2:
         return len(ended)
 
     def close(self) -> None:
-        """End it."""
         if self.line is not None:
             self.line.close()
 

@@ -46,7 +46,6 @@ def deaf_fetches(target: Target, size: int) -> Outcome:
 
 
 def pushed(target: Target, call: Any, head: pb.PushHead, chunks: int, outcome: Outcome) -> None:
-    """Push parts of zeros."""
     raw = head.SerializeToString()
     messages = iter([raw, *([bytes(CHUNK)] * chunks)])
     outcome.tried += 1
@@ -112,10 +111,7 @@ def half_pushes(target: Target, size: int) -> Outcome:
 
 
 SIGNED = (
-    Attack("streams of orders", orders, 100, 2000),
-    Attack("fetches that never read", deaf_fetches, 300, 2000),
-    Attack("pushes at a join", at_joins, 3, 20),
-    Attack("parts that nobody reports", many_parts, 8, 100),
-    Attack("beats of a thousand orders", beats, 20, 200),
-    Attack("pushes that stop", half_pushes, 300, 2000),
+    *(Attack("streams of orders", orders, 100, 2000), Attack("fetches that never read", deaf_fetches, 300, 2000)),
+    *(Attack("pushes at a join", at_joins, 3, 20), Attack("parts that nobody reports", many_parts, 8, 100)),
+    *(Attack("beats of a thousand orders", beats, 20, 200), Attack("pushes that stop", half_pushes, 300, 2000)),
 )

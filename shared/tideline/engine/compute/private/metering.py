@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tideline.core.algorithm import Methods, resolve
@@ -11,7 +11,7 @@ from tideline.core.asked.private import Charge, Meter, Privacy, together
 from tideline.core.asked.scoring import Prior, Scoring, Selection
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, Malformed, StepFailed
-from tideline.core.phase import AnyPhase
+from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.record import Record, leaves
 from tideline.core.rows import Augment
 from tideline.core.run import Role
@@ -176,13 +176,13 @@ def check_asked(world: World, scoring: Scoring, augment: Augment) -> None:
 def check_plan(method: Configured, methods: Names, privacy: Privacy) -> None:
     """Raises ConfigRefused for a method of which an exchange or a field of a reply does not say what it costs."""
     never = method.algorithm.unprotected
-    unpaids = filter(None, (unpaid(phase, method.config) for phase in method.plan))
+    unpaids = filter(None, (unpaid(phase, method.config) for phase in distinct(method.plan)))
     why = f": {never}" if never else next((f" with these settings: {each}" for each in unpaids), None)
     if why is not None:
         able = ", ".join(methods()) or "none"
         what = f"{method.algorithm.name} cannot protect rows{why}"
         raise ConfigRefused(what, f"Use one of: {able}; or leave privacy out", path="privacy")
-    for phase in method.plan:
+    for phase in distinct(method.plan):
         if privacy.unit is not None and phase.step is not None and not phase.step.by_unit:
             what = (
                 f"{method.algorithm.name} protects rows, and no {privacy.unit} of several: its exchange {phase.name} counts rows"
@@ -191,6 +191,11 @@ def check_plan(method: Configured, methods: Names, privacy: Privacy) -> None:
     if privacy.follows and not any(phase.step and phase.step.adapts for phase in method.plan):
         what = f"privacy.quantile is said, and {method.algorithm.name} has no training whose clip could follow it"
         raise ConfigRefused(what, "Leave quantile out: clip stays as it is", path="privacy.quantile")
+
+
+def distinct(plan: AnyPlan) -> Iterable[AnyPhase]:
+    """Return each phase of a plan once: a plan of thousands of rounds repeats the same few."""
+    return {id(phase): phase for phase in plan}.values()
 
 
 def unpaid(phase: AnyPhase, config: Settings) -> str | None:
@@ -222,4 +227,4 @@ def able(methods: Methods) -> list[str]:
     found = (resolve(methods, name) for name, _ in methods)
     known = (Configured(each, each.configure({})) for each in found)
     paid = (each for each in known if not each.algorithm.unprotected)
-    return [each.algorithm.name for each in paid if all(unpaid(phase, each.config) is None for phase in each.plan)]
+    return [each.algorithm.name for each in paid if all(unpaid(phase, each.config) is None for phase in distinct(each.plan))]
