@@ -26,12 +26,12 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 NIGHT = pytest.mark.nightly(job="numbers")
 
 
-def at_night(*cases: Any) -> list[Any]:
+def night_params(*cases: Any) -> list[Any]:
     """Return cases as parameters of tests that come at night; a tuple is a value for each parameter."""
     return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=NIGHT) for case in cases]
 
 
-def tiered(cases: Mapping[str, Any], *quick: str) -> list[Any]:
+def tier_params(cases: Mapping[str, Any], *quick: str) -> list[Any]:
     """Return named cases as parameters; those that are not named as quick come at night."""
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), id=name, marks=() if name in quick else NIGHT)
@@ -78,7 +78,7 @@ def refused_alone(stage: Stage, run: Any, order: Order, who: ClientId, change: C
     assert who not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
 
 
-def refusals(stage: Stage, run: Any, order: Order, who: ClientId, changes: Iterable[Change]) -> Iterator[str]:
+def refusal_kinds(stage: Stage, run: Any, order: Order, who: ClientId, changes: Iterable[Change]) -> Iterator[str]:
     """Yield for each changed answer the kind of its refusal, or nothing if it would be taken; the order stays open."""
     reply, row = honest(stage, run, order, who), stage.agent_service.own(who, order.id)
     given = {f.name: getattr(reply, f.name) for f in fields(reply)}
@@ -92,7 +92,7 @@ def refusals(stage: Stage, run: Any, order: Order, who: ClientId, changes: Itera
             yield ""
 
 
-def opened(stage: Stage, given: dict[str, Any], phase: str, who: str = "") -> tuple[Stage, Any, Order]:
+def open_round(stage: Stage, given: dict[str, Any], phase: str, who: str = "") -> tuple[Stage, Any, Order]:
     """Play a run, with whoever answers in a minute, until a phase is open; return the order of one site, or of the first."""
     run = stage.start({"waiting": {"min_replies": 1, "deadline": 60.0}, **given})
     for action in stage.actions(run):

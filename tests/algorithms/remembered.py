@@ -41,7 +41,7 @@ def remembered(play: Callable[P, R]) -> Callable[P, R]:
     return found
 
 
-def player(federation: Callable[[], Stage], **given: Any) -> Any:
+def run_player(federation: Callable[[], Stage], **given: Any) -> Any:
     """Return a function that plays a run to its end: of a method, on a federation that is made for it unless one is given.
 
     given: of every experiment. The function takes a choice of who answers, what else the experiment has (more), and settings.

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.algorithms.remembered import player
-from tests.laws.stage import Stage, hoarding
+from tests.algorithms.remembered import run_player
+from tests.laws.stage import Stage, hoarding_stage
 from tests.synthetic import CLASSES, FEATURES, IMAGES, TRAIN, Rows, blobs
 from tideline.algorithms import METHODS
 from tideline.core.asked.world import World
@@ -42,10 +42,10 @@ def mislabelled(data: Data) -> Data:
 
 def federation(**changed: SimSite) -> Stage:
     """The sites; nothing that was sent or kept is forgotten."""
-    return hoarding(METHODS, {name: site(name) for name in ROSTER} | changed)
+    return hoarding_stage(METHODS, {name: site(name) for name in ROSTER} | changed)
 
 
-played = player(federation, roster=ROSTER, world=dict(FEATURES))
+played = run_player(federation, roster=ROSTER, world=dict(FEATURES))
 
 
 def accuracy(stage: Stage, run: Any, name: str = "dora") -> float:

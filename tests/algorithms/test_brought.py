@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.algorithms.lies import tiered
+from tests.algorithms.lies import tier_params
 from tests.algorithms.source_free.played import ROSTER, site
 from tests.algorithms.targeted import NORMED
 from tests.laws.laws import EVERYTHING
@@ -49,7 +49,7 @@ def federation(roster: Mapping[str, str]) -> Federation:
     return Federation(METHODS, {name: replace(site(name), policy=EVERYTHING) for name in roster})
 
 
-@pytest.mark.parametrize(("method", "roster", "world"), tiered(BROUGHT, "fedgma", "ifca_pl", "adabn"))
+@pytest.mark.parametrize(("method", "roster", "world"), tier_params(BROUGHT, "fedgma", "ifca_pl", "adabn"))
 def test_a_run_begins_from_what_is_brought(method: str, roster: dict[str, str], world: dict[str, Any]) -> None:
     """The first state has the file's tensors, bit for bit, and the run ends; of the source-free methods no source takes part."""
     at, brought = federation(roster), weights(world)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, filled, opened, refusals, refused_alone
+from tests.algorithms.lies import Change, filled, open_round, refusal_kinds, refused_alone
 from tests.laws.case import Case
 from tideline.algorithms import METHODS
 
@@ -38,7 +38,7 @@ LIES: Mapping[tuple[str, str], Lies] = {
         "beyond all measure": (full("x", 1e30), "OutOfRange"),
     },
     ("fdan", "width"): {
-        "none": (lambda given: {"s2": 0.0}, "OutOfRange"),
+        "no width": (lambda given: {"s2": 0.0}, "OutOfRange"),
         "no number": (lambda given: {"s2": float("nan")}, "NotFinite"),
     },
     ("fdan", "share"): {
@@ -152,9 +152,9 @@ SETTINGS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 def test_replies_that_no_fold_could_take_are_refused(method: str, phase: str) -> None:
     """One of them is reported too: its order has failed, and the others of its round are folded."""
     case, lies = Case(method, METHODS), LIES[method, phase]
-    stage, run, order = opened(case.stage(), case.experiment(config=SETTINGS.get((method, phase), {})), phase)
+    stage, run, order = open_round(case.stage(), case.experiment(config=SETTINGS.get((method, phase), {})), phase)
     who = stage.journal.order(order.id).client  # type: ignore[union-attr]
-    found = refusals(stage, run, order, who, (change for change, _ in lies.values()))
+    found = refusal_kinds(stage, run, order, who, (change for change, _ in lies.values()))
     assert dict(zip(lies, found, strict=True)) == {what: kind for what, (_, kind) in lies.items()}
     if sum(each.phase == phase for each in stage.waiting()) > 1:
         refused_alone(stage, run, order, who, *next(reversed(lies.values())))

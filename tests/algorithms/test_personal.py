@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.algorithms.compare import memory_of
-from tests.algorithms.lies import Change, at_night, opened, reported, tiered
+from tests.algorithms.lies import Change, night_params, open_round, reported, tier_params
 from tests.algorithms.remembered import remembered
 from tests.algorithms.source_free.played import sent
 from tests.laws import laws
@@ -162,7 +162,7 @@ def test_models_go_to_targets_only_where_owners_let_them() -> None:
 def sharing(**config: Any) -> tuple[Any, Any, Any]:
     """A run that asks for models, and bert's order."""
     stage = Stage(METHODS, sites(), parts=HoardingParts())
-    return opened(stage, experiment("local", ROSTER, config={"unseen": True, **config}), "share", "bert")
+    return open_round(stage, experiment("local", ROSTER, config={"unseen": True, **config}), "share", "bert")
 
 
 WRONG: dict[str, Change] = {
@@ -174,7 +174,7 @@ WRONG: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("change", tiered(WRONG, "no model", "another dtype"))
+@pytest.mark.parametrize("change", tier_params(WRONG, "no model", "another dtype"))
 def test_a_model_of_another_network_is_left_out(change: Change) -> None:
     """The site is named, and the target scores the others."""
     stage, run, order = sharing()
@@ -223,7 +223,7 @@ UNSEEN = Unseen(
     "law",
     [
         *(laws.functions_are_pure, laws.site_data_stay, laws.peers_see_what_is_declared),
-        *at_night(
+        *night_params(
             *(laws.archive_keeps_all, laws.arrival_does_not_matter, laws.restarts_change_nothing),
             *(laws.a_quorum_goes_on, laws.every_clause_can_be_forbidden),
         ),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.laws.stage import HoardingParts, Stage, registered
 from tests.laws.values import like
 from tests.synthetic import NAMES, experiment, sites
@@ -116,7 +116,7 @@ def test_who_scales_up_is_left_out_or_shortened(rule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", ["none", "krum", "median", *at_night(*(r for r in RULES if r not in ("none", "krum", "median")))]
+    "rule", ["none", "krum", "median", *night_params(*(r for r in RULES if r not in ("none", "krum", "median")))]
 )
 def test_one_that_scales_up_harms_the_mean_alone(rule: str) -> None:
     """A thousandfold update in the wrong direction: the mean is lost, every rule still learns."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from tests.laws.stage import Cuts, HoardingParts, Stage, hoarding
+from tests.laws.stage import Cuts, HoardingParts, Stage, hoarding_stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm, Methods, casting, plan_of, resolve
 from tideline.core.asked.normalise import Normalise, Scaling
@@ -185,7 +185,7 @@ class Case:
 @cache
 def undisturbed(case: Case) -> tuple[Stage, RunId]:
     """The run that nothing befalls; nothing that was in it is forgotten, at the sites neither."""
-    return case.played(hoarding(case.methods, case.sites()))
+    return case.played(hoarding_stage(case.methods, case.sites()))
 
 
 def cases(methods: Methods) -> list[Case]:

@@ -272,7 +272,7 @@ class Stage:
         return {name: head.memory for name, head in heads.items() if head is not None}
 
 
-def hoarding(methods: Methods, sites: Mapping[str, SimSite], cuts: Cuts | None = None, masks: bool = True) -> Stage:
+def hoarding_stage(methods: Methods, sites: Mapping[str, SimSite], cuts: Cuts | None = None, masks: bool = True) -> Stage:
     """Return a federation that forgets nothing that was sent or kept, at the sites neither."""
     stage = Stage(methods, sites, cuts, HoardingParts(), masks=masks)
     for vault in stage.vaults.values():

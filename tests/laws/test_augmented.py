@@ -24,7 +24,7 @@ REFUSED = [name for name, _ in METHODS if not resolve(METHODS, name).augments]
 every = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=AT_NIGHT) for n in NAMES])
 
 
-def on_images(name: str, **more: object) -> dict[str, object]:
+def image_experiment(name: str, **more: object) -> dict[str, object]:
     world = {**IMAGES, "model": NETWORKS.get(name, IMAGES["model"]), "normalise": "none"}
     return {**Case(name, METHODS).experiment(), "world": world, **more}
 
@@ -33,7 +33,7 @@ def on_images(name: str, **more: object) -> dict[str, object]:
 def ending(name: str, augmented: bool = True, workers: int | None = None) -> tuple[str, Mapping[str, object] | None]:
     """The digest of the final state with the sites' memories, and what the result says of it."""
     stage = Stage(METHODS, Case(name, METHODS).sites(), workers=workers)
-    row = stage.play(run := stage.start(on_images(name, **({"augment": AUGMENT} if augmented else {}))))
+    row = stage.play(run := stage.start(image_experiment(name, **({"augment": AUGMENT} if augmented else {}))))
     assert row.status == "completed", row.cause
     return f"{row.state_digest} {stage.memories(run)}", stage.result(run)["augment"]
 
@@ -57,5 +57,5 @@ def test_the_number_of_threads_does_not_matter(name: str, workers: int) -> None:
 def test_a_method_that_trains_on_no_rows_refuses_it(name: str) -> None:
     """Nothing would be changed."""
     with pytest.raises(ConfigRefused, match="augment") as raised:
-        Case(name, METHODS).stage().start(on_images(name, augment=AUGMENT))
+        Case(name, METHODS).stage().start(image_experiment(name, augment=AUGMENT))
     assert raised.value.context["path"] == "augment"

@@ -11,10 +11,11 @@ from tests.laws.case import Case, cases
 from tideline.algorithms import METHODS
 from tideline.learning.evaluate import SHARES, SHIFT, SHIFT_NAME, TOGETHER
 
+AT_NIGHT = pytest.mark.nightly(job="methods")
 COMPARED = {"fada", "fdann", "fdan", "kd3a", "adabn"}  # FADA, and what it is compared with
 
 
-def offering(setting: str) -> list[Case]:
+def cases_with(setting: str) -> list[Case]:
     return [case for case in cases(METHODS) if hasattr(case.config, setting)]
 
 
@@ -32,11 +33,11 @@ def sites_of(case: Case, kind: str) -> set[str]:
 
 
 def test_the_methods_of_alignment_count() -> None:
-    assert {case.name for case in offering("label_shift")} >= COMPARED
-    assert {*COMPARED, "fedavg"} <= {case.name for case in offering("confusion")}
+    assert {case.name for case in cases_with("label_shift")} >= COMPARED
+    assert {*COMPARED, "fedavg"} <= {case.name for case in cases_with("confusion")}
 
 
-@pytest.mark.parametrize("case", offering("confusion"), ids=str)
+@pytest.mark.parametrize("case", cases_with("confusion"), ids=str)
 def test_what_is_taken_for_what_is_what_was_scored(case: Case) -> None:
     """The share on the diagonal is the site's accuracy."""
     result, last = last_phase(case, "confusion", "confusion")
@@ -48,7 +49,11 @@ def test_what_is_taken_for_what_is_what_was_scored(case: Case) -> None:
         assert np.trace(matrix := np.array(values)) / matrix.sum() == pytest.approx(scored[name])
 
 
-@pytest.mark.parametrize("case", offering("label_shift"), ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [case if case.name in ("fdan", "adabn") else pytest.param(case, marks=AT_NIGHT) for case in cases_with("label_shift")],
+    ids=str,
+)
 def test_classes_are_counted_and_compared(case: Case) -> None:
     """Shares of each site sum to one, a target's by its own model; all sources and targets are there."""
     _, last = last_phase(case, "label_shift", SHIFT_NAME)

@@ -16,9 +16,12 @@ from tideline.learning.around.class_shares import SHARES
 
 AT_NIGHT = pytest.mark.nightly(job="methods")
 KINDS = ("site", "site_whiten", "shared")
-# Predictions corrected by class shares, and rows normalised by pooled statistics: federated averaging under each.
+# Federated averaging in a world where both exchanges come before all else; each of them alone at night.
 SHARED, CORRECTED = Case("fedavg", METHODS, normalise="shared"), Case("fedavg", METHODS, prior="em")
-BOTH = pytest.mark.parametrize("case", [SHARED, CORRECTED], ids=["normalised", "corrected"])
+BOTH = Case("fedavg", METHODS, normalise="shared", prior="em")
+averaging = pytest.mark.parametrize(
+    "case", [BOTH, *(pytest.param(case, marks=AT_NIGHT) for case in (SHARED, CORRECTED))], ids=["both", "shared", "corrected"]
+)
 
 
 def possible(case: Case) -> bool:
@@ -27,7 +30,7 @@ def possible(case: Case) -> bool:
     return not (case.normalise == "site_whiten" and case.name in ON_IMAGES) and (case.normalise != "shared" or labelled > 1)
 
 
-def some(cases: Iterable[Case], quick: Callable[[Case], bool]) -> list[object]:
+def tier_params(cases: Iterable[Case], quick: Callable[[Case], bool]) -> list[object]:
     """Return cases as parameters, those that are not quick marked for the night."""
     return [
         pytest.param(case, id=f"{case.name}-{case.normalise}-{case.prior}", marks=() if quick(case) else AT_NIGHT)
@@ -40,12 +43,12 @@ PRIOR = [Case(name, METHODS, prior="em") for name, _ in METHODS]
 # A run's model in all kinds of worlds; one in more than a network, and one that the coordinator knows, in one kind each.
 QUICK = {*(("fedavg", kind) for kind in KINDS), ("feddadil", "site"), ("hfedf", "shared")}
 of_one_method = pytest.mark.parametrize(
-    "case", [case for case in NORMALISED if case.name == "feddadil"], ids=lambda case: case.normalise
+    "case", tier_params((case for case in NORMALISED if case.name == "feddadil"), lambda case: case.normalise == "shared")
 )
 
 
 @pytest.mark.parametrize(
-    "case", [*some(NORMALISED, lambda case: (case.name, case.normalise) in QUICK), *some(PRIOR, lambda _: True)]
+    "case", [*tier_params(NORMALISED, lambda case: (case.name, case.normalise) in QUICK), *tier_params(PRIOR, lambda _: True)]
 )
 def test_models_are_what_they_say(case: Case) -> None:
     """Law 8: models normalise and correct by themselves, or by the rows that they are given."""
@@ -68,7 +71,7 @@ def test_targets_learn_the_shares_and_count_nothing(case: Case) -> None:
 @pytest.mark.parametrize(
     ("case", "rounds"),
     [
-        *((case, 1) for case in (SHARED, CORRECTED)),
+        (BOTH, 1),
         *(
             pytest.param(case, 2, marks=AT_NIGHT)
             for case in (SHARED, CORRECTED, Case("local", METHODS, normalise="site"), Case("shot", METHODS, prior="em"))
@@ -92,19 +95,19 @@ def test_what_is_not_declared_stays(case: Case) -> None:
     laws.site_data_stay(case)
 
 
-@BOTH
+@averaging
 def test_every_clause_can_be_forbidden(case: Case) -> None:
     """Law 7: also the moments of rows, and the counts of classes."""
     laws.every_clause_can_be_forbidden(case)
 
 
-@BOTH
+@averaging
 def test_arrival_does_not_matter(case: Case) -> None:
     """Law 3: also where states are kept seldom, and the first exchange is computed again."""
     laws.arrival_does_not_matter(case)
 
 
-@BOTH
+@averaging
 def test_a_lost_site(case: Case) -> None:
     """Law 7: a quorum goes on with those that told their part; without one the run stalls, and goes on."""
     laws.a_quorum_goes_on(case)

@@ -37,6 +37,7 @@ from tideline.learning.private.words import NUMBER, UNREAD
 ABLE = [Case(name, METHODS) for name in able(METHODS)]
 REFUSED = [case for case in cases(METHODS) if case.name not in able(METHODS)]
 PRIVACY = {"rows": TRAIN, "noise": 2.0, "delta": 1e-3, "rate": 0.5}
+AT_NIGHT = pytest.mark.nightly(job="methods")
 every = pytest.mark.parametrize("case", ABLE, ids=str)
 # Settings by which two targets are in two clusters, so that there are weights to send.
 SEVERAL: Mapping[str, Mapping[str, Any]] = {"fedwca": {"clustering": "agglomerative", "clusters": 2}}
@@ -221,7 +222,11 @@ CLIPS: Mapping[str, Mapping[str, Any]] = {"ladd_pl": {"clip": 2.0}}  # of images
 CLOSE = 0.2  # of the way that training goes
 
 
-@pytest.mark.parametrize("case", [case for case in ABLE if case.name in ALIKE], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [case if case.name == "fedavg" else pytest.param(case, marks=AT_NIGHT) for case in ABLE if case.name in ALIKE],
+    ids=str,
+)
 def test_with_hardly_any_noise_it_is_the_method_itself(case: Case) -> None:
     """The same steps on all rows at once: all ends where it does in the plain run, beside the way that training went."""
     config = {name: value for name, value in FAST.items() if hasattr(case.config, name)} | ALIKE[case.name]

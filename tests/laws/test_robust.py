@@ -68,7 +68,7 @@ def test_restarts_change_nothing(case: Crowd) -> None:
     laws.restarts_change_nothing(case)
 
 
-@every
+@few
 def test_a_lost_site_stalls_the_run_or_is_survived(case: Crowd) -> None:
     """Law 7. Krum for one wrong site needs all five, whatever the run's quorum is; the others go on with four."""
     laws.no_quorum_stalls(case)

@@ -75,12 +75,14 @@ def experiment(*candidates: Any, **more: Any) -> dict[str, Any]:
 
 
 def played(on: Federation, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of an experiment."""
-    return on.run(on.start(given))
+    """The result of an experiment, which completes."""
+    result = on.run(on.start(given))
+    assert result["status"] == "completed", result["cause"]
+    return result
 
 
 @cache
-def short(then: str = "") -> tuple[Federation, dict[str, Any]]:
+def short_rehearsal(then: str = "") -> tuple[Federation, dict[str, Any]]:
     """A rehearsal of one candidate that several tests look at, played once: the federation and the result."""
     on = federation()
     return on, played(on, experiment(SHORT, **({"then": then} if then else {})))

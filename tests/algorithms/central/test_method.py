@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.algorithms.lies import Change, opened, reported, tiered
-from tests.algorithms.remembered import player
+from tests.algorithms.lies import Change, open_round, reported, tier_params
+from tests.algorithms.remembered import run_player
 from tests.algorithms.source_free.played import sent, states
 from tests.algorithms.test_averaging import ROSTER, SIZES
 from tests.laws.stage import HoardingParts, Stage
@@ -58,7 +58,7 @@ def federation(**changed: SimSite) -> Stage:
     return Stage(METHODS, {name: site(name) for name in ROSTER} | changed, parts=HoardingParts())
 
 
-played = partial(player(federation, roster=ROSTER), "central")
+played = partial(run_player(federation, roster=ROSTER), "central")
 
 
 def ours() -> Data:
@@ -221,7 +221,7 @@ def test_a_run_that_learns_tells_of_no_lost_rounds() -> None:
 
 def in_pool(world: dict[str, Any] | None = None, **config: Any) -> tuple[Any, Any, Any]:
     """A run that gathers rows, and bert's order."""
-    return opened(federation(), experiment("central", ROSTER, config=config, world=dict(world or FEATURES)), "pool", BERT)
+    return open_round(federation(), experiment("central", ROSTER, config=config, world=dict(world or FEATURES)), "pool", BERT)
 
 
 LEFT_OUT: dict[str, Change] = {
@@ -260,7 +260,7 @@ def digest_of_anna_alone() -> str | None:
 
 
 @pytest.mark.parametrize("world", [FEATURES, IMAGES], ids=["mlp", "batch norm"])
-@pytest.mark.parametrize("change", tiered(TAKEN, "the largest rows", "a single row"))
+@pytest.mark.parametrize("change", tier_params(TAKEN, "the largest rows", "a single row"))
 def test_rows_that_are_taken_can_be_learnt_from(change: Change, world: dict[str, Any]) -> None:
     """Of whatever dtype and size: the run ends as it should, and its state is finite."""
     stage, run, order = in_pool(world)

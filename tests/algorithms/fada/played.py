@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algorithms.remembered import remembered
-from tests.laws.stage import Stage, hoarding
+from tests.laws.stage import Stage, hoarding_stage
 from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -34,7 +34,7 @@ WHOLE: Mapping[str, Any] = {"rounds": 1, "source_rounds": 0, "steps": 1, "batch"
 
 def federation(roster: Mapping[str, str] = ROSTER, **more: SimSite) -> Stage:
     """The sites; no part is forgotten, at a site neither."""
-    return hoarding(METHODS, sites(tuple(roster)) | more)
+    return hoarding_stage(METHODS, sites(tuple(roster)) | more)
 
 
 def letting_out(roster: Mapping[str, str] = ROSTER) -> Stage:

@@ -28,7 +28,7 @@ from tests.algorithms.fada.played import (
     train,
     unlabelled,
 )
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.algorithms.source_free.played import away
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
@@ -297,7 +297,7 @@ DELTA, GRAD = {"mode": "delta"}, {"mode": "grad", "steps": 1}
 
 @pytest.mark.parametrize(
     ("who", "steps"),
-    [("bert", GRAD), *at_night(("anna", DELTA), ("anna", GRAD), ("bert", DELTA))],
+    [("bert", GRAD), *night_params(("anna", DELTA), ("anna", GRAD), ("bert", DELTA))],
 )
 def test_a_lost_source_begins_where_the_others_do(who: str, steps: dict[str, Any]) -> None:
     """One round after it is back: the others' changes of the round that it missed are not lacking for ever."""
@@ -351,7 +351,7 @@ def after_a_lost_round(missed: set[int], **config: Any) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("missed", "steps"),
-    [({2, 3}, DELTA), *at_night(({2}, GRAD), ({2, 3}, GRAD), ({2}, DELTA))],
+    [({2, 3}, DELTA), *night_params(({2}, GRAD), ({2, 3}, GRAD), ({2}, DELTA))],
     ids=str,
 )
 def test_a_lost_target_comes_to_what_it_would_have_had(missed: set[int], steps: dict[str, Any]) -> None:
@@ -418,7 +418,7 @@ def test_two_targets_have_their_own_identifiers_and_weights() -> None:
     assert any(not torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("world", [{**FEATURES, "model": "linear"}, *at_night(SMALL)])
+@pytest.mark.parametrize("world", [{**FEATURES, "model": "linear"}, *night_params(SMALL)])
 def test_other_networks(world: dict[str, Any]) -> None:
     """Features that are the rows themselves are not aligned, and a note says so; images by the small network."""
     stage, run = played(world=world)

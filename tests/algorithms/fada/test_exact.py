@@ -24,7 +24,7 @@ from tests.algorithms.fada.played import (
     state,
     train,
 )
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
@@ -86,7 +86,7 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
     assert all(torch.equal(state(stage, run).di["carl"][name].theta, di[name].theta) for name in di)
 
 
-@pytest.mark.parametrize("share", [0.25, *at_night(0.0, 1.0)])
+@pytest.mark.parametrize("share", [0.25, *night_params(0.0, 1.0)])
 def test_a_share_of_what_eq_5_made_before_stays(share: float) -> None:
     """Round 2 of the target, by hand: its step of eq. 5, less what is forgotten of round 1's, and what the sources made."""
     more = {**WHOLE, "rounds": 2, "parts": "II", "attention": "uniform", "lambda_adv": 0.5, "ramp": 0.0, "rate": RATE}

@@ -25,7 +25,7 @@ from tests.algorithms.fada.played import (
     train,
     unlabelled,
 )
-from tests.algorithms.lies import Change, at_night, reported
+from tests.algorithms.lies import Change, night_params, reported
 from tests.engine.toys import until
 from tests.synthetic import FEATURES, experiment
 from tideline.algorithms import METHODS
@@ -55,7 +55,7 @@ def test_the_default_policy_refuses_it() -> None:
     assert not any(c.exposure is Exposure.FEATURES for c in contract(method, method.configure({}, "tiny")))
 
 
-@pytest.mark.parametrize("world", [FEATURES, *at_night(SMALL)])
+@pytest.mark.parametrize("world", [FEATURES, *night_params(SMALL)])
 def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
     """The gradient by the features that came back, through the same mini-batch and its dropout."""
     stage, run = played(
@@ -108,8 +108,8 @@ def test_a_target_forgets_there_too() -> None:
         torch.testing.assert_close(pulled.common[name], one.model[name], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("meet", [True, *at_night(False)])
-@pytest.mark.parametrize("mode", [{"mode": "delta"}, *at_night({"mode": "grad", "steps": 1}, {"mode": "param"})])
+@pytest.mark.parametrize("meet", [True, *night_params(False)])
+@pytest.mark.parametrize("mode", [{"mode": "delta"}, *night_params({"mode": "grad", "steps": 1}, {"mode": "param"})])
 def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], meet: bool) -> None:
     """Its half of eq. 5 is in its network when the local steps begin, and in its contribution, in later rounds too."""
     pulls: dict[str, Any] = {"lambda_adv": 5.0, "ramp": 0.0, "schedule": "constant", "weight_decay": 0.0, "attention": "uniform"}
@@ -207,7 +207,7 @@ def test_a_gradient_of_other_rows_is_refused() -> None:
         critic.pull.run(Pull(torch.zeros(3, 64)), shown.memory, site)
 
 
-@pytest.mark.parametrize("what", ["a row", *at_night("no row", "rows that are too long")])
+@pytest.mark.parametrize("what", ["a row", *night_params("no row", "rows that are too long")])
 def test_what_is_no_features_is_left_out(what: str) -> None:
     """Whoever sends it, of another agent than ours: the others go on, and the run ends as it should."""
     made: dict[str, Change] = {

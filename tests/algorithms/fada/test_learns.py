@@ -18,7 +18,7 @@ from tideline.core.step import Data
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import SimSite
 
-SEEDS = range(3)
+SEEDS = range(6)  # of three the mean is 0.018 on some processors, of six 0.022
 MUCH: dict[str, Any] = {"rounds": 6, "lambda_adv": 2.0}
 
 

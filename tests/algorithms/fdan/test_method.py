@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from tests.algorithms.compare import memory_of
-from tests.algorithms.lies import at_night, opened, reported
+from tests.algorithms.lies import night_params, open_round, reported
 from tests.algorithms.source_free.played import away, sent, states
 from tests.algorithms.targeted import DOMAINS, NORMED, ROSTER, WAITING, accuracy, federation, played, site, tables
 from tests.synthetic import blobs, experiment
@@ -225,17 +225,17 @@ def test_a_source_that_was_away_is_stood_for_by_its_last_moment() -> None:
     assert tables(stage, run, DISTANCES) == []
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, *at_night(torch.int64, torch.float64)])
+@pytest.mark.parametrize("dtype", [torch.bool, *night_params(torch.int64, torch.float64)])
 def test_a_moment_of_another_dtype_is_taken(dtype: torch.dtype) -> None:
     """Whole numbers, truth values: the run ends as it should."""
-    stage, run, order = opened(federation(), experiment("fdan", ROSTER), "share", DORA)
+    stage, run, order = open_round(federation(), experiment("fdan", ROSTER), "share", DORA)
     assert reported(stage, run, order, DORA, lambda given: {"m": torch.ones(320, dtype=dtype)}).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
 
 
 def test_what_is_no_mean_of_psi_draws_nobody() -> None:
     """A single number that no feature has would pull the target anywhere: the marks name who sent it, and it is not used."""
-    stage, run, order = opened(federation(), experiment("fdan", ROSTER), "share", ANNA)
+    stage, run, order = open_round(federation(), experiment("fdan", ROSTER), "share", ANNA)
     assert reported(stage, run, order, ANNA, lambda given: {"m": given["m"] + 0.1}).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first, *later = (r for r in stage.journal.rounds(run) if r.phase == "share")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms.compare import close, same
-from tests.algorithms.lies import Change, opened, reported
+from tests.algorithms.lies import Change, open_round, reported
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, states
 from tests.synthetic import experiment
 from tideline import nets
@@ -117,7 +117,7 @@ def test_people_are_told_the_attention_and_sites_are_not() -> None:
 
 def test_a_model_beyond_all_measure_is_folded() -> None:
     """It is far from all: they weigh nothing in each other, and the round closes."""
-    stage, run, order = opened(federation(), experiment("fedamp_pl", ROSTER), "adapt", BERT)
+    stage, run, order = open_round(federation(), experiment("fedamp_pl", ROSTER), "adapt", BERT)
     change: Change = lambda given: {"f": {n: torch.full_like(w, 1e15) for n, w in given["f"].items()}}  # noqa: E731
     assert reported(stage, run, order, BERT, change).verdict == "accepted"
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])

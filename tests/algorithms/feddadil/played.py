@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.algorithms.remembered import remembered
-from tests.laws.stage import Stage, hoarding
+from tests.laws.stage import Stage, hoarding_stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.feddadil import Config, feddadil
@@ -36,7 +36,7 @@ def site(domain: int, change: Any = lambda data: data, policy: Any = None) -> Si
 def federation(**changed: SimSite) -> Stage:
     """Three sites of three domains; none of their parts is forgotten."""
     sites = {name: site(i) for i, name in enumerate(ROSTER)}
-    return hoarding(METHODS, sites | changed)
+    return hoarding_stage(METHODS, sites | changed)
 
 
 @remembered

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.algorithms.feddadil.played import memory, played
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.synthetic import CLASSES
 from tideline.algorithms.feddadil import Config, client, feddadil, server, target
 from tideline.algorithms.feddadil.messages import Described
@@ -81,7 +81,7 @@ def test_only_the_last_passes_are_averaged() -> None:
     assert sorted(memory(stage, run, "carl").candidates) == ["e3", "e4", "e5", "r3", "r4", "r5"]
 
 
-@pytest.mark.parametrize("choice", ["own", "committee", *at_night("none", "r", "e")])
+@pytest.mark.parametrize("choice", ["own", "committee", *night_params("none", "r", "e")])
 def test_the_exported_classifier_predicts_what_the_site_predicts(choice: str) -> None:
     """Its arrays alone, as the page explains them, give the prediction that is fixed; no evidence is looked for then."""
     stage, run = played(choice=choice, encoder_rounds=0)

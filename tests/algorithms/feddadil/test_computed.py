@@ -20,7 +20,7 @@ from tests.algorithms.feddadil.played import (
     scored,
     site,
 )
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.laws.stage import Stage
 from tests.synthetic import CLASSES, IMAGES, blobs, experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, server
@@ -72,7 +72,7 @@ def test_the_largest_eigenvalue_whatever_the_symmetry() -> None:
     assert client.top_eigenvalue(z) == pytest.approx(float(torch.linalg.eigvalsh(z.T @ z / 20)[-1]), rel=1e-4)
 
 
-@pytest.mark.parametrize("wire", ["float16", *at_night("bfloat16")])
+@pytest.mark.parametrize("wire", ["float16", *night_params("bfloat16")])
 def test_half_the_bytes_on_the_wire(wire: str) -> None:
     """Atoms travel in the narrower type, both ways, and are computed with in float32."""
     wide, run_1 = played(rounds=1)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.algorithms.feddadil.played import ALREADY, PLAIN, ROSTER, federation, memory, of_images, scored
-from tests.algorithms.lies import Change, at_night, opened, reported
+from tests.algorithms.lies import Change, night_params, open_round, reported
 from tests.algorithms.source_free.played import away
 from tests.laws.stage import Stage
 from tests.synthetic import IMAGES, experiment
@@ -25,7 +25,7 @@ PLAN = {"encoder_rounds": 0, "head_rounds": 2, "rounds": 1}
 
 def at(phase: str, **config: Any) -> tuple[Stage, Any, Order]:
     """A run whose round of a phase is open and answered by nobody, and bert's order."""
-    return opened(federation(), experiment("feddadil", ROSTER, config=PLAN | config, **ALREADY), phase, BERT)
+    return open_round(federation(), experiment("feddadil", ROSTER, config=PLAN | config, **ALREADY), phase, BERT)
 
 
 def filled(name: str, value: float) -> Change:
@@ -86,7 +86,7 @@ def played(
     return run
 
 
-@pytest.mark.parametrize("optimiser", ["adam", *at_night("rows", "sgd")])
+@pytest.mark.parametrize("optimiser", ["adam", *night_params("rows", "sgd")])
 def test_the_first_pass_may_be_missed(optimiser: str) -> None:
     """The optimiser's memory begins with the first pass that the site takes part in."""
     stage = federation()

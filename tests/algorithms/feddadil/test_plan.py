@@ -21,7 +21,7 @@ from tests.algorithms.feddadil.played import (
     played,
     site,
 )
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.laws.stage import Stage
 from tests.laws.values import raw
 from tests.synthetic import CLASSES, blobs, experiment
@@ -59,24 +59,17 @@ def test_passes_of_adaptation() -> None:
 def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
     """The contract's whole list: weights of encoder and head, class moments, atoms."""
     reported = {(c.step, c.field, c.exposure) for c in contract(feddadil, Config()) if not c.field.startswith("metrics.")}
+    moments = ("total_mean", "total_variance", "mean", "variance")
     assert reported == {
         ("train_encoder", "model", Exposure.WEIGHTS),
-        ("slope", "weight", Exposure.STATISTIC),
-        ("slope", "bias", Exposure.STATISTIC),
-        ("slope", "curvature", Exposure.STATISTIC),
-        ("describe", "rows", Exposure.COUNT),
-        ("describe", "total_mean", Exposure.STATISTIC),
-        ("describe", "total_variance", Exposure.STATISTIC),
-        ("describe", "classes", Exposure.COUNT),
-        ("describe", "count", Exposure.COUNT),
-        ("describe", "mean", Exposure.STATISTIC),
-        ("describe", "variance", Exposure.STATISTIC),
-        ("learn", "z", Exposure.SYNTHETIC),
-        ("learn", "y", Exposure.SYNTHETIC),
+        *(("slope", name, Exposure.STATISTIC) for name in ("weight", "bias", "curvature")),
+        *(("describe", name, Exposure.COUNT) for name in ("rows", "classes", "count")),
+        *(("describe", name, Exposure.STATISTIC) for name in moments),
+        *(("learn", name, Exposure.SYNTHETIC) for name in ("z", "y")),
     }
 
 
-@pytest.mark.parametrize("config", [{}, PLAIN, *at_night({"init": "normal", **PLAIN})])
+@pytest.mark.parametrize("config", [{}, PLAIN, *night_params({"init": "normal", **PLAIN})])
 def test_alpha_and_features_never_cross_the_link(config: dict[str, Any]) -> None:
     """No message, either way, holds the bytes or the digits of a coordinate or of a feature row that a site kept."""
     given = ALREADY if config else {}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, at_night, filled, opened, reported
+from tests.algorithms.lies import Change, filled, night_params, open_round, reported
 from tests.algorithms.test_averaging import ROSTER, SIZES, played, states, updates
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment, sites
@@ -40,7 +40,7 @@ def federation() -> Stage:
     return Stage(METHODS, {name: opened(i, n) for i, (name, n) in enumerate(SIZES.items())}, parts=HoardingParts())
 
 
-@pytest.mark.parametrize("weighting", ["samples", *at_night("uniform")])
+@pytest.mark.parametrize("weighting", ["samples", *night_params("uniform")])
 @pytest.mark.parametrize(("tau", "rate"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.01), (0.5, 3.0)])
 def test_the_new_model_is_the_masked_step(weighting: str, tau: float, rate: float) -> None:
     """w + eta_s m sum p_i Delta_i of the replies, in float64 NumPy, in both rounds."""
@@ -57,7 +57,7 @@ def test_the_new_model_is_the_masked_step(weighting: str, tau: float, rate: floa
         np.testing.assert_allclose(middle[name].numpy(), start + rate * step, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("weighting", ["samples", *at_night("uniform")])
+@pytest.mark.parametrize("weighting", ["samples", *night_params("uniform")])
 @pytest.mark.parametrize("world", [FEATURES, IMAGES], ids=["mlp", "batch norm"])
 def test_without_a_threshold_it_is_federated_averaging(weighting: str, world: dict[str, Any]) -> None:
     """tau = 0 and eta_s = 1 end in its digest; the settings of old do not."""
@@ -114,10 +114,10 @@ def test_sums_of_signs_and_changes_make_the_same_model() -> None:
 
 def first_round(**config: Any) -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    return opened(federation(), experiment("fedgma", ROSTER, config=config), "train", BERT)
+    return open_round(federation(), experiment("fedgma", ROSTER, config=config), "train", BERT)
 
 
-@pytest.mark.parametrize("config", [{}, *at_night({"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0})])
+@pytest.mark.parametrize("config", [{}, *night_params({"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0})])
 @pytest.mark.parametrize(
     "change",
     [

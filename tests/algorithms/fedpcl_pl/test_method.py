@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.algorithms.compare import memory_of, same
-from tests.algorithms.lies import Change, at_night, opened, reported, tiered
+from tests.algorithms.lies import Change, night_params, open_round, reported, tier_params
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, played, sent, site, states
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
@@ -50,7 +50,7 @@ def projections(order: Any, head: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         return p(features), pseudo_labels(features, net(x).softmax(1)).labels
 
 
-@pytest.mark.parametrize("normalise", [False, *at_night(True)])
+@pytest.mark.parametrize("normalise", [False, *night_params(True)])
 def test_prototypes_are_means_of_projections(normalise: bool) -> None:
     """C_i^c by the head that the site keeps, for each pseudo-label of f_S; and how many there are."""
     stage, run = played("fedpcl_pl", agreed(), normalise=normalise)
@@ -197,10 +197,10 @@ ADMITTED: dict[str, Change] = {
 
 def in_first_exchange() -> tuple[Any, Any, Any]:
     """A run that asks for the first prototypes, and bert's order."""
-    return opened(agreed(), experiment("fedpcl_pl", ROSTER), "describe", BERT)
+    return open_round(agreed(), experiment("fedpcl_pl", ROSTER), "describe", BERT)
 
 
-@pytest.mark.parametrize("change", tiered(ADMITTED, "no row of any class", "broken counts"))
+@pytest.mark.parametrize("change", tier_params(ADMITTED, "no row of any class", "broken counts"))
 def test_prototypes_that_are_taken_can_be_learnt_from(change: Change) -> None:
     """Of whatever dtype; a class with fewer than 5 told rows is as if it were not there. The run ends as it should."""
     stage, run, order = in_first_exchange()

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.algorithms.lies import filled, honest, opened, reported
-from tests.algorithms.remembered import player
+from tests.algorithms.lies import filled, honest, open_round, reported
+from tests.algorithms.remembered import run_player
 from tests.algorithms.source_free.played import sent
-from tests.laws.stage import HoardingParts, Stage, hoarding
+from tests.laws.stage import HoardingParts, Stage, hoarding_stage
 from tests.synthetic import TRAIN, Rows, blobs, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -49,10 +49,10 @@ def federation(few: int = TRAIN) -> Stage:
         return SimSite(lambda world, role: Rows(blobs(n, i, 0, world.inputs), rows(i, world).held_out))
 
     found = {name: opened(i, few if name == "bert" else TRAIN) for i, name in enumerate(ROSTER)}
-    return hoarding(METHODS, found)
+    return hoarding_stage(METHODS, found)
 
 
-played = partial(player(federation, roster=ROSTER), "fedsr")
+played = partial(run_player(federation, roster=ROSTER), "fedsr")
 
 
 def memory_of(stage: Stage, run: Any, name: str) -> list[Mine]:
@@ -218,7 +218,7 @@ def test_its_owner_takes_out_the_references() -> None:
 
 def first_round(**config: Any) -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    return opened(federation(), experiment("fedsr", ROSTER, config=config), "train", BERT)
+    return open_round(federation(), experiment("fedsr", ROSTER, config=config), "train", BERT)
 
 
 def test_references_beside_the_model_are_refused() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.algorithms import compare
-from tests.algorithms.remembered import player
+from tests.algorithms.remembered import run_player
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import NAMES, sites
 from tideline import nets
@@ -30,7 +30,7 @@ def federation() -> Stage:
     return Stage(METHODS, sites(NAMES[:4]), parts=HoardingParts())
 
 
-played = player(federation, roster=ROSTER)
+played = run_player(federation, roster=ROSTER)
 
 
 def phi(theta: Any, row: Tensor) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from tests.algorithms.compare import same
 from tests.algorithms.hypernetworks.played import CLIENTS, ROSTER, WORLD, close, federation, flat, gradient, phi, played
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.algorithms.source_free.played import away, sent, site, states
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
@@ -104,7 +104,7 @@ def test_embeddings() -> None:
     assert found[1].theta["nu"].shape == (3, 2)
 
 
-@pytest.mark.parametrize("inputs", [(8,), *at_night(((1, 8, 8),), ((1, 10, 9),))])
+@pytest.mark.parametrize("inputs", [(8,), *night_params(((1, 8, 8),), ((1, 10, 9),))])
 def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
     world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")
@@ -144,7 +144,7 @@ def test_any_pace_of_checkpoints_gives_the_same_bytes(embeddings: str) -> None:
     assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
 
 
-@pytest.mark.parametrize("sign", [-1, *at_night(1)])
+@pytest.mark.parametrize("sign", [-1, *night_params(1)])
 def test_the_sign_of_the_alignment(sign: int) -> None:
     """-1 weighs as eq. 9 is printed."""
     stage, run = played("hfedf", align_sign=sign, **ONE)
@@ -188,14 +188,9 @@ def test_the_size_of_an_embedding() -> None:
     """floor(1 + N / 4), or what is asked for."""
     assert states(*played("hfedf", rounds=0), State)[0].theta["nu"].shape == (3, 1)
     five = {"roster": dict.fromkeys((*NAMES[:4],), "source") | {"emil": "source"}}
-    stage = federation_of_five()
+    stage = Stage(METHODS, sites(NAMES), parts=HoardingParts())
     assert states(*played("hfedf", stage, more=five, rounds=0), State)[0].theta["nu"].shape == (5, 2)
     assert states(*played("hfedf", rounds=0, embedding_size=7), State)[0].theta["nu"].shape == (3, 7)
-
-
-def federation_of_five() -> Any:
-    """Every site."""
-    return Stage(METHODS, sites(NAMES), parts=HoardingParts())
 
 
 def test_a_part_of_the_network_is_generated_and_the_rest_averaged() -> None:
@@ -274,7 +269,7 @@ def test_what_people_are_told_of_a_scoring() -> None:
     assert rows["anna"] + wrong["anna"] == 60 and rows["dora"] + wrong["dora"] == 3 * 60
 
 
-@pytest.mark.parametrize("method", ["pfedhn", *at_night("hfedf")])
+@pytest.mark.parametrize("method", ["pfedhn", *night_params("hfedf")])
 def test_embeddings_are_for_admins(method: str) -> None:
     """Round by round, in results of admins and in no others."""
     stage, run = played(method, rounds=2, evaluate_every=2, embedding_size=2)

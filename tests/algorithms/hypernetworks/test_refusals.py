@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.hypernetworks.played import ROSTER, WAITING, WORLD, federation, played
-from tests.algorithms.lies import at_night, filled, opened, reported
+from tests.algorithms.lies import filled, night_params, open_round, reported
 from tests.algorithms.source_free.played import states
 from tests.engine.toys import until
 from tests.synthetic import NAMES, experiment, sites
@@ -61,7 +61,7 @@ def test_chunked_heads_take_no_weights_that_are_brought() -> None:
 
 def in_round(method: str, **config: Any) -> tuple[Any, Any, Any]:
     """A run whose first training round is open to bert, and his order."""
-    return opened(federation(), experiment(method, ROSTER, config=config), "train", BERT)
+    return open_round(federation(), experiment(method, ROSTER, config=config), "train", BERT)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def in_round(method: str, **config: Any) -> tuple[Any, Any, Any]:
     [
         ("linear", "adam"),
         ("chunked", "sgd"),
-        *at_night(("linear", "sgd"), ("chunked", "adam")),
+        *night_params(("linear", "sgd"), ("chunked", "adam")),
     ],
 )
 def test_the_largest_delta_leaves_a_hypernetwork_of_numbers(heads: str, optimiser: str) -> None:
@@ -81,7 +81,7 @@ def test_the_largest_delta_leaves_a_hypernetwork_of_numbers(heads: str, optimise
         assert all(bool(torch.isfinite(w).all()) for part in (state.theta, state.m, state.v) for w in part.values())
 
 
-@pytest.mark.parametrize("optimiser", ["adam", *at_night("sgd")])
+@pytest.mark.parametrize("optimiser", ["adam", *night_params("sgd")])
 def test_the_largest_delta_is_clipped(optimiser: str) -> None:
     """pFedHN shortens the gradient to its largest norm."""
     stage = federation()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.algorithms.compare import same
-from tests.algorithms.lies import Change, opened, reported, tiered
+from tests.algorithms.lies import Change, open_round, reported, tier_params
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
 from tests.synthetic import experiment
 from tideline import nets
@@ -167,10 +167,10 @@ ADMITTED: dict[str, tuple[Change, int]] = {
 
 def in_first_round() -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    return opened(federation(), experiment("ifca_pl", ROSTER), "adapt", BERT)
+    return open_round(federation(), experiment("ifca_pl", ROSTER), "adapt", BERT)
 
 
-@pytest.mark.parametrize(("change", "j"), tiered(ADMITTED, "no model", "bytes"))
+@pytest.mark.parametrize(("change", "j"), tier_params(ADMITTED, "no model", "bytes"))
 def test_a_choice_that_is_taken_is_one_of_k(change: Change, j: int) -> None:
     """Of whatever dtype and size: the first of the largest. The run ends as it should."""
     stage, run, order = in_first_round()

@@ -10,7 +10,7 @@ import torch
 
 from tests.algorithms.compare import memory_of, same
 from tests.algorithms.source_free.played import away, states
-from tests.laws.stage import Cuts, HoardingParts, Stage, hoarding
+from tests.laws.stage import Cuts, HoardingParts, Stage, hoarding_stage
 from tests.laws.values import raw
 from tests.secure.runs.played import Choose, ended
 from tests.synthetic import Rows, blobs, experiment
@@ -47,7 +47,7 @@ def sites() -> dict[str, SimSite]:
 
 
 def stage(masks: bool = True, cuts: Cuts | None = None) -> Stage:
-    return hoarding(METHODS, sites(), cuts, masks)
+    return hoarding_stage(METHODS, sites(), cuts, masks)
 
 
 def played(found: Stage | None = None, choose: Choose | None = None, **more: Any) -> tuple[Stage, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algorithms.compare import same
-from tests.algorithms.lies import Change, at_night, filled, opened, reported, tiered
+from tests.algorithms.lies import Change, filled, night_params, open_round, reported, tier_params
 from tests.algorithms.source_free.played import away, mine, sent, states
 from tests.algorithms.targeted import (
     NORMED,
@@ -102,7 +102,7 @@ def test_people_are_told_weights_and_batch_norm_distance() -> None:
     assert len(tables(stage, run, WEIGHTS)) == 2 and tables(stage, run, "batch-norm distance") == []
 
 
-@pytest.mark.parametrize("focus", ["shapley", *at_night("paper")])
+@pytest.mark.parametrize("focus", ["shapley", *night_params("paper")])
 def test_a_source_whose_labels_are_wrong_weighs_least(focus: str) -> None:
     """Its votes lose against those of two others, as long as what it learns is its own labels."""
     stage = federation(carl=site("carl", change=mislabelled))
@@ -123,7 +123,7 @@ def test_how_much_of_a_sure_liar_a_focus_leaves() -> None:
     "config",
     [
         {"distillation": "paper"},
-        *at_night({"focus": "paper"}, {"counted": True}, {"heads": "local"}),
+        *night_params({"focus": "paper"}, {"counted": True}, {"heads": "local"}),
     ],
     ids=str,
 )
@@ -282,10 +282,10 @@ ODD: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("change", tiered(ODD, "all zeros", "no classifier"))
+@pytest.mark.parametrize("change", tier_params(ODD, "all zeros", "no classifier"))
 def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
     """Of whatever dtype and size; the average stays one, and the run ends as it should."""
-    stage, run, order = opened(federation(), experiment("kd3a", ROSTER), "distil", DORA)
+    stage, run, order = open_round(federation(), experiment("kd3a", ROSTER), "distil", DORA)
     assert reported(stage, run, order, DORA, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = averages(stage, run)[0]
@@ -297,7 +297,7 @@ def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
 
 def test_a_model_that_gives_no_numbers_has_no_vote() -> None:
     """Its tables are taken for uniform ones: it has no focus, and the others' consensus stands."""
-    stage, run, order = opened(federation(), experiment("kd3a", ROSTER), "train", ANNA)
+    stage, run, order = open_round(federation(), experiment("kd3a", ROSTER), "train", ANNA)
     reported(stage, run, order, ANNA, filled("f", 1e15))
     stage.play(run, lambda orders: [o for o in orders if o.phase in ("train", "distil") and o.round == 1])
     (_, reply) = sent(stage, run, "distil")["dora", 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.algorithms.remembered import player
+from tests.algorithms.remembered import run_player
 from tests.algorithms.source_free import played as family
 from tests.laws.case import Case
 from tests.laws.laws import EVERYTHING
@@ -18,7 +18,7 @@ TARGETS = sorted(family.TRUE)
 NORM = "features.bottleneck.norm."
 
 
-played = player(family.federation, roster=family.ROSTER, world=WORLD)
+played = run_player(family.federation, roster=family.ROSTER, world=WORLD)
 
 
 def open_federation() -> Stage:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.algorithms.lies import NIGHT
-from tests.algorithms.remembered import player
+from tests.algorithms.remembered import run_player
 from tests.algorithms.source_free.played import WAITING, away, sent, states
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
@@ -47,7 +47,7 @@ def federation(**changed: SimSite) -> Stage:
     return Stage(METHODS, {name: site(name) for name in DOMAINS} | changed, parts=HoardingParts())
 
 
-play = player(federation, roster=ROSTER)
+play = run_player(federation, roster=ROSTER)
 played = partial(play, "self_training")
 
 

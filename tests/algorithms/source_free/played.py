@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tests.algorithms.compare import memory_of
-from tests.algorithms.remembered import player
-from tests.laws.stage import Stage, hoarding
+from tests.algorithms.remembered import run_player
+from tests.laws.stage import Stage, hoarding_stage
 from tests.synthetic import Rows, blobs
 from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.family import Mine
@@ -37,10 +37,10 @@ def site(name: str, n: int = 41, further: int = 0, change: Any = lambda data: da
 
 def federation(**changed: SimSite) -> Stage:
     """The sites; none of their parts is forgotten."""
-    return hoarding(METHODS, {name: site(name) for name in ROSTER} | changed)
+    return hoarding_stage(METHODS, {name: site(name) for name in ROSTER} | changed)
 
 
-played = player(federation, roster=ROSTER)
+played = run_player(federation, roster=ROSTER)
 
 
 def away(stage: Stage, who: str, *places: tuple[str, int]) -> Callable[[list[Order]], list[Order]]:

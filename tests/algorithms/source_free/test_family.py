@@ -1,17 +1,22 @@
-"""The source-free family: the source model, SHOT alone and under averaging, and what all of them promise."""
+"""The source-free family: the source model, also one that is brought as a file, SHOT alone and under averaging."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from safetensors.torch import save
 
 from tests.algorithms.compare import same
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
-from tests.synthetic import IMAGES, experiment
+from tests.synthetic import FEATURES, IMAGES, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.family import Model
 from tideline.core.algorithm import resolve
+from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedwca")
@@ -19,7 +24,7 @@ ADAPTING = FAMILY[1:]
 QUICK = ("shot", "fedavg_shot", "fedwca")  # those that others are built on, and the one with most phases
 
 
-@pytest.mark.parametrize("method", [*QUICK, *at_night(*(name for name in FAMILY if name not in QUICK))])
+@pytest.mark.parametrize("method", [*QUICK, *night_params(*(name for name in FAMILY if name not in QUICK))])
 def test_the_classifier_never_changes(method: str) -> None:
     """g at the end, at the coordinator and at every target, has the bytes that the source sent, which then leaves."""
     stage, run = played(method)
@@ -31,7 +36,7 @@ def test_the_classifier_never_changes(method: str) -> None:
     assert all(c["source_only"] is not None for c in stage.result(run)["clients"] if c["role"] == "target")
 
 
-@pytest.mark.parametrize("method", [ADAPTING[0], *at_night(*ADAPTING[1:])])
+@pytest.mark.parametrize("method", [ADAPTING[0], *night_params(*ADAPTING[1:])])
 def test_only_the_feature_extractor_moves_and_helps(method: str) -> None:
     """Each target's own model differs from the source's in f, and recognises at least as much of the far domain."""
     stage, run = played(method, rounds=6, epochs=2)
@@ -117,3 +122,65 @@ def test_images_and_buffers() -> None:
     assert {int(each["features.bottleneck.norm.num_batches_tracked"]) for each in (f, *replies)} == {0}
     mean = torch.stack([each["features.bottleneck.norm.running_mean"] for each in replies]).mean(0)
     torch.testing.assert_close(f["features.bottleneck.norm.running_mean"], mean)
+
+
+TARGETS = {name: role for name, role in ROSTER.items() if role == "target"}
+
+
+def simulated(names: Any = ROSTER) -> Federation:
+    """The sites, in one process."""
+    made: dict[str, SimSite] = {name: site(name) for name in names}
+    return Federation(METHODS, made)
+
+
+def model_of_the_source(method: str) -> tuple[bytes, str]:
+    """What the source of a whole run sends, as a file, and the digest that the run ends in."""
+    stage, run = played(method)
+    ((_, taught),) = sent(stage, run, "source").values()
+    digest = stage.row(run).state_digest
+    assert digest is not None
+    return save({name: w.clone() for name, w in {**taught.f, **taught.g}.items()}), digest
+
+
+@pytest.mark.parametrize("method", ["fedwca", *night_params("shot", "source_model", "fedavg_shot", "fedprox_pl")])
+def test_without_its_source_the_run_is_the_same(method: str) -> None:
+    """The same seed, the model that the source would have made: the same final bytes, and nobody was asked for labels."""
+    file, digest = model_of_the_source(method)
+    there = simulated(TARGETS)
+    run = there.start(experiment(method, TARGETS, weights=str(there.bring([file]))))
+    result = there.run(run)
+    assert result["status"] == "completed", result["cause"]
+    assert result["state_digest"] == digest
+    assert {p["name"] for p in result["phases"]}.isdisjoint({"source"})
+    assert all(c["source_only"] is not None for c in result["clients"])
+
+
+def test_sources_go_on_from_a_file() -> None:
+    """With a file and a source, the source trains the file's model further."""
+    file, digest = model_of_the_source("source_model")
+    there = simulated()
+    run = there.start(experiment("source_model", ROSTER, weights=str(there.bring([file]))))
+    result = there.run(run)
+    assert result["status"] == "completed", result["cause"]
+    assert result["state_digest"] != digest
+    assert "source" in {p["name"] for p in result["phases"]}
+
+
+def test_a_model_of_another_world_is_refused() -> None:
+    """At submission, with the first differences."""
+    file, _ = model_of_the_source("source_model")
+    there = simulated(TARGETS)
+    digest = str(there.bring([file]))
+    with pytest.raises(ConfigRefused, match=r"classifier\.weight is 3 x 64; this world has 4 classes") as refusal:
+        there.start(experiment("fedwca", TARGETS, weights=digest, world={**FEATURES, "classes": 4}))
+    assert refusal.value.context["path"]
+    with pytest.raises(ConfigRefused, match=r"and [0-9]+ more"):
+        there.start(experiment("fedwca", TARGETS, weights=digest, world={"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}))
+
+
+def test_a_file_does_not_stand_in_for_targets() -> None:
+    """Somebody has to adapt."""
+    file, _ = model_of_the_source("source_model")
+    there = simulated()
+    with pytest.raises(RosterRefused, match="so nobody adapts"):
+        there.start(experiment("fedwca", {"anna": "source"}, weights=str(there.bring([file]))))

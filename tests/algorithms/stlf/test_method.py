@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.algorithms.remembered import remembered
-from tests.laws.stage import Stage, hoarding
+from tests.laws.stage import Stage, hoarding_stage
 from tests.synthetic import Rows, experiment, rows, sites
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model
@@ -37,7 +37,7 @@ PAIRS: dict[str, Any] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rat
 
 def federation(roster: dict[str, str] = ROSTER, **more: SimSite) -> Stage:
     """The sites; no part is forgotten, at a site neither."""
-    return hoarding(METHODS, sites(tuple(roster)) | more)
+    return hoarding_stage(METHODS, sites(tuple(roster)) | more)
 
 
 @remembered
@@ -244,7 +244,7 @@ def test_each_half_is_for_its_partner_alone() -> None:
     assert all(len(envelope.keys) == 1 for envelope in halves)
 
 
-@pytest.mark.parametrize("blocks", [5, *at_night(2, 3)])
+@pytest.mark.parametrize("blocks", [5, *night_params(2, 3)])
 def test_blocks_give_every_pair_an_error(blocks: int) -> None:
     """However the tournament is cut, also into more parts than it has days."""
     stage, run = played(blocks=blocks, exchanges=2)
@@ -387,8 +387,7 @@ class Steady:
 
 def test_names_are_no_order() -> None:
     """The roster's order in the experiment changes nothing."""
-    one = played()[0]
-    backward = dict(reversed(ROSTER.items()))
+    one, first = played()
     stage = federation()
-    run = stage.start(experiment("stlf", backward, config=PAIRS))
-    assert stage.play(run).state_digest == next(iter(one.journal._runs.values())).state_digest
+    run = stage.start(experiment("stlf", dict(reversed(ROSTER.items())), config=PAIRS))
+    assert stage.play(run).state_digest == one.row(first).state_digest
