@@ -46,7 +46,7 @@ def joined(federation: Net, data: Mapping[str, Path], roster: Mapping[str, str],
         for name, role in roster.items():
             federation.agent(name, data[name], role, *more)
         for name in roster:
-            federation.until(lambda name=name: "enrolled" in federation.log(name), f"{name} to enrol")  # type: ignore[misc]
+            federation.heard(name, "enrolled")
         yield
     finally:
         federation.leave(*roster)

@@ -141,6 +141,13 @@ class Net:
         """Start a process with the command it had."""
         self.start(name, *self._commands[name])
 
+    def restart(self, name: str) -> None:
+        """Kill a process and start it again; wait until a coordinator is ready."""
+        self.kill(name)
+        self.again(name)
+        if name in self.ports:
+            self.ready(name)
+
     def log(self, name: str) -> str:
         return (self.home / f"{name}.log").read_text(errors="replace")
 

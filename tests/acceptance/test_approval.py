@@ -35,8 +35,7 @@ def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
         explained = made.owner("bert", "policy", "explain", run)
         assert "which the agent obeys" in explained["judged_by"] and "built-in" not in explained["judged_by"]
         assert explained["allowed"] and any("sends model (like model) as WEIGHTS" in line for line in explained["is"])
-        made.kill("bert")
-        made.again("bert")
+        made.restart("bert")
         waits(made, run, "waiting for the approval of bert")
         made.until(lambda: made.log("bert").count("order_held") == 2, "the run to wait again")
         assert made.owner("bert", "approve", run, "--yes") == {"run": run, "approved": True}
@@ -111,6 +110,5 @@ def test_a_quota_outlives_the_agent(tmp_path: Path) -> None:
         made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy("[quotas]\nruns = 1\n"))
         given = {**GIVEN, "roster": {"bert": "source"}, "reference": None}
         made.completed(made.run(given))
-        made.kill("bert")
-        made.again("bert")
+        made.restart("bert")
         waits(made, made.run({**given, "seed": 5}), "tomorrow, for bert")

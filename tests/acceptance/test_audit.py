@@ -33,9 +33,7 @@ def test_a_kill_leaves_a_whole_chain_and_a_forgery_is_found(tmp_path: Path, data
         start_all(made, data)
         run = made.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5})
         made.until(lambda: made.result(run)["cursor"] >= 1, "the run to be on its way")
-        made.kill(COORDINATOR)
-        made.again(COORDINATOR)
-        made.ready()
+        made.restart(COORDINATOR)
         made.completed(run)
         told = verified(made)
         assert told.returncode == 0, told.stdout + told.stderr

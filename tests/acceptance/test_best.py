@@ -80,9 +80,7 @@ def test_the_best_after_kills(federation: Net, data: dict[str, Path]) -> None:
     run = federation.run(given)
     federation.until(lambda: sum(p["name"] == "score" for p in federation.result(run)["phases"]) >= 3, "three scorings")
     for name in ("a", COORDINATOR):
-        federation.kill(name)
-        federation.again(name)
-    federation.ready()
+        federation.restart(name)
     there = federation.completed(run)
     local, here_run, here = simulated(data, given, peaks.METHODS)
     assert told(there) == told(here)

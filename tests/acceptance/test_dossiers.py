@@ -111,9 +111,7 @@ def test_a_kill_changes_neither_the_key_nor_a_byte(tmp_path: Path, data: dict[st
             made.ended(run)
         before, first = signer_of(made), b"".join(made.client().download(f"/runs/{run}/dossier"))
         assert oct((made.folder / "signing.key").stat().st_mode)[-3:] == "600"
-        made.kill(COORDINATOR)
-        made.again(COORDINATOR)
-        made.ready()
+        made.restart(COORDINATOR)
         assert signer_of(made) == before
         assert b"".join(made.client().download(f"/runs/{run}/dossier")) == first
         shared = tmp_path / "shared.pem"

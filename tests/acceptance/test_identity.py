@@ -103,8 +103,7 @@ def test_a_kill_during_enrolment(federation: Net, data: dict[str, Path]) -> None
     federation.client().post("/clients/k/rotate")
     federation.again("k")
     federation.until(lambda: (keys.parent / "keys.next.pem").exists() or keys.read_bytes() != first, "the rotation to begin")
-    federation.kill("k")
-    federation.again("k")
+    federation.restart("k")
     federation.until(lambda: keys.read_bytes() != first and not (keys.parent / "keys.next.pem").exists(), "the new keys")
     federation.heard("k", "enrolled")
 

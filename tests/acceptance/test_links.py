@@ -29,10 +29,7 @@ def test_kills_in_the_middle_of_the_tournament(federation: Net, data: dict[str, 
     run = federation.run(given)
     for at, victim in ((4, "a"), (7, "coordinator"), (11, "c")):
         federation.until(lambda at=at: federation.result(run)["cursor"] >= at, f"exchange {at}")  # type: ignore[misc]
-        federation.kill(victim)
-        federation.again(victim)
-        if victim == "coordinator":
-            federation.ready()
+        federation.restart(victim)
     result = federation.completed(run)
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
     there = simulate(METHODS, given, sites)

@@ -132,7 +132,7 @@ def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path
     call.die_at(place)
     token = call.answered().json()["token"]
     gates.start(name, *gates.agent_command(name, data["a"], "source", token))
-    gates.until(lambda: "enrolled" in gates.log(name), "the agent to enrol")
+    gates.heard(name, "enrolled")
 
 
 @pytest.mark.nightly(job="journeys")

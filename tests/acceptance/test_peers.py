@@ -80,10 +80,7 @@ def test_kills_amid_the_passing(federation: Net, data: dict[str, Path], rounds: 
     run = federation.run(experiment(rounds))
     for at, victim in kills:
         federation.until(lambda at=at: federation.result(run)["cursor"] >= at, f"round {at}")  # type: ignore[misc]
-        federation.kill(victim)
-        federation.again(victim)
-        if victim == "coordinator":
-            federation.ready()
+        federation.restart(victim)
     completed(federation, run, data, rounds)
 
 

@@ -51,9 +51,7 @@ def test_a_coordinator_killed_in_mid_round(tmp_path: Path, data: dict[str, Path]
     """kill -9 while three steps work; started again with the same command, the run ends with the same digest."""
     with net(tmp_path, METHODS, database) as federation:
         run_id = at_the_gate(start_all(federation, data), tmp_path)
-        federation.kill("coordinator")
-        federation.again("coordinator")
-        federation.ready()
+        federation.restart("coordinator")
         (tmp_path / "go").touch()
         federation.completed(run_id, undisturbed(data))
     assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"

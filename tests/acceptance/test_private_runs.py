@@ -79,7 +79,7 @@ def test_patients_are_protected_as_a_whole(tmp_path: Path) -> None:
         for name, says in (("a", True), ("b", False)):
             made.agent(name, ward(tmp_path / f"data-{name}", says), "source", *made.policy(policy))
         for name in "ab":
-            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")
+            made.heard(name, "enrolled")
         found = made.completed(made.run({**given, "roster": {"a": "source"}}))
         assert any("each patient of a site is protected" in each for each in found["notes"])
         ended = tide_process("site", "budget", "--home", made.home / "home-a", "--json")

@@ -47,9 +47,7 @@ def test_a_network_gives_the_verdict_of_a_simulation(federation: Net, data: dict
 def test_a_coordinator_that_dies_in_its_middle_ends_it_alike(federation: Net, data: dict[str, Path]) -> None:
     run = federation.run({**GIVEN, "config": {"rounds": 6, "rate": 0.1}})
     federation.until(lambda: federation.result(run)["verdict"]["unfinished"] < 6, "some runs to end")
-    federation.kill(COORDINATOR)
-    federation.again(COORDINATOR)
-    federation.ready()
+    federation.restart(COORDINATOR)
     there = federation.ended(run)
     here = simulated(data, {**GIVEN, "config": {"rounds": 6, "rate": 0.1}})[2]
     assert there["state_digest"] == here["state_digest"] and without_runs(there) == without_runs(here)

@@ -1,10 +1,12 @@
-"""A backup of Postgres, taken in mid-run, restored into another database: the run goes on, or says clearly why it cannot."""
+"""Backups that are restored: a run of then goes on or says why it cannot, and what was revoked since stays so."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, begun, experiment, undisturbed
+from tests.cli.world import tide_process
 from tests.services import Postgres, program, why_no_postgres
 from tideline.algorithms import METHODS
 from tideline.client.http import Client, Endpoint
-from tideline.core.errors import IdentityRefused
+from tideline.core.errors import IdentityRefused, Unreachable
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.formats.folder import read_folder
 
@@ -197,3 +200,121 @@ def test_a_method_without_memory_does_not_mind(federation: Net, postgres: Postgr
     result = end(federation, run)
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
     assert (result["status"], result["state_digest"]) == ("completed", simulate(METHODS, FEDAVG, sites)["state_digest"]), result
+
+
+REFUSED = 2
+RUN = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"b": "source"}, "reference": None}
+
+
+@pytest.fixture
+def keyed_federation(tmp_path: Path, data: dict[str, Path]) -> Iterator[Net]:
+    """A coordinator with an API key and two agents."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        for name in ("a", "b"):
+            made.agent(name, data["a"])
+            made.heard(name, "enrolled")
+        yield made
+
+
+def dump(keyed_federation: Net, *more: str) -> None:
+    """The database as the book says, and what else is named of the coordinator's home."""
+    with (
+        closing(sqlite3.connect(keyed_federation.folder / "coordinator.db")) as source,
+        closing(sqlite3.connect(keyed_federation.home / "backup.db")) as target,
+    ):
+        source.backup(target)
+    for name in more:
+        shutil.copytree(keyed_federation.folder / name, keyed_federation.home / f"backup-{name}")
+
+
+def put_back(keyed_federation: Net, *more: str) -> None:
+    """Stop, put the backup in place, and start with the command that there was."""
+    keyed_federation.running["coordinator"].terminate()
+    keyed_federation.running["coordinator"].wait(30)
+    for left in keyed_federation.folder.glob("coordinator.db*"):
+        left.unlink()
+    shutil.copy(keyed_federation.home / "backup.db", keyed_federation.folder / "coordinator.db")
+    for name in more:
+        shutil.rmtree(keyed_federation.folder / name)
+        shutil.copytree(keyed_federation.home / f"backup-{name}", keyed_federation.folder / name)
+    keyed_federation.again("coordinator")
+    keyed_federation.ready()
+
+
+def keyed(keyed_federation: Net, key: str) -> Client:
+    """A user with a key of the database."""
+    return Client.of(Endpoint(url=f"http://127.0.0.1:{keyed_federation.http}", api_key=key))
+
+
+def made_key(keyed_federation: Net, name: str) -> str:
+    return str(keyed_federation.client().post("/keys", {"name": name, "role": "admin"})["key"])
+
+
+def ready(keyed_federation: Net) -> dict[str, Any]:
+    return dict(keyed_federation.client().get("/ready"))
+
+
+def command(keyed_federation: Net, *args: str) -> str:
+    done = tide_process(*args, "--home", str(keyed_federation.folder))
+    assert done.returncode == 0, done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def test_revocations_outlive_a_restore(keyed_federation: Net, data: dict[str, Path]) -> None:
+    """A key, an agent and a token that ended after the backup have ended after the restore; new keys are known."""
+    alice, carl = made_key(keyed_federation, "alice"), made_key(keyed_federation, "carl")
+    token = keyed_federation.client().post("/invites", {"name": "c", "ttl_seconds": 600})["token"]
+    dump(keyed_federation)
+    keyed_federation.client().delete("/keys/alice")
+    keyed_federation.client().post("/clients/a/revoke", {"reason": "stolen"})
+    assert keyed_federation.running["a"].wait(60) == REFUSED
+    keyed_federation.start("c", *keyed_federation.agent_command("c", data["a"], "source", token))
+    keyed_federation.heard("c", "enrolled")
+    keyed_federation.client().post("/clients/b/rotate")
+    keyed_federation.heard("b", "keys_rotated")
+    put_back(keyed_federation)
+    with pytest.raises(IdentityRefused, match="'alice' was revoked"):
+        keyed(keyed_federation, alice).get("/runs")
+    assert keyed(keyed_federation, carl).get("/runs") == []
+    keyed_federation.again("a")
+    assert keyed_federation.running["a"].wait(60) == REFUSED and "stolen" in keyed_federation.log("a")
+    assert keyed_federation.running["c"].wait(60) == REFUSED, "its enrolment is forgotten, and its token used up"
+    assert "database_restored" in keyed_federation.log("coordinator")
+    assert "older than its witness" in ready(keyed_federation)["warnings"][0]
+    keyed_federation.completed(keyed_federation.run(RUN))
+    assert "older than its witness" in command(keyed_federation, "clients", "list")
+    assert "older than its witness" in command(keyed_federation, "audit", "verify")
+    shown = command(keyed_federation, "restored", "--confirm")
+    assert "agents revoked: a" in shown and "API keys revoked: alice" in shown and "agents rekeyed: b" in shown
+    assert ready(keyed_federation)["warnings"] == []
+    with pytest.raises(IdentityRefused, match="'alice' was revoked"):
+        keyed(keyed_federation, alice).get("/runs")
+
+
+def test_a_restore_of_the_witness_too(keyed_federation: Net) -> None:
+    """Agents remember that there was more: nobody is let in, and it is said, until an admin confirms."""
+    alice = made_key(keyed_federation, "alice")
+    dump(keyed_federation, "parts")
+    keyed_federation.client().delete("/keys/alice")
+    keyed_federation.client().post("/clients/a/revoke", {"reason": "stolen"})
+    assert keyed_federation.running["a"].wait(60) == REFUSED
+    restored = keyed_federation.home / "home-b" / "witness.json"
+    before = keyed_federation.client().get("/audit/tip")
+    assert before["seq"] > 1
+    keyed_federation.until(lambda: '"seq": 4' in restored.read_text(), "b to remember the two revocations")
+    put_back(keyed_federation, "parts")
+    keyed_federation.heard("b", "nobody knows who was revoked since")
+    assert "older than what agents remember" in ready(keyed_federation)["warnings"][0]
+    with pytest.raises(Unreachable, match="nobody knows who was revoked"):
+        keyed(keyed_federation, alice).get("/runs")
+    keyed_federation.again("a")
+    keyed_federation.heard("a", "approval_awaited")
+    keyed_federation.client().post("/clients/a/revoke", {"reason": "stolen"})
+    keyed_federation.client().delete("/keys/alice")
+    assert "Confirmed" in command(keyed_federation, "restored", "--confirm")
+    assert keyed_federation.running["a"].wait(60) == REFUSED and "stolen" in keyed_federation.log("a")
+    keyed_federation.completed(keyed_federation.run(RUN))
+    assert ready(keyed_federation)["warnings"] == []
+    with pytest.raises(IdentityRefused):
+        keyed(keyed_federation, alice).get("/runs")

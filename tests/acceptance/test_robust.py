@@ -30,9 +30,7 @@ def test_krum_chooses_the_same_sites_in_every_round(tmp_path: Path) -> None:
             federation.agent(name, data[name])
         run = federation.run(given)
         federation.until(lambda: len(federation.result(run)["phases"]) > 1, "the first round")
-        federation.kill("coordinator")
-        federation.again("coordinator")
-        federation.ready()
+        federation.restart("coordinator")
         there = federation.ended(run)
         with pytest.raises(RosterRefused, match="krum with byzantine: 1 needs the models of 5 sites; 4 of the roster can train"):
             federation.run(given | {"roster": dict.fromkeys(NAMES[:4], "source")})

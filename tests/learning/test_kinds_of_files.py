@@ -1,4 +1,4 @@
-"""A folder of DICOM, of NIfTI and of audio, quickly; the rest is in test_scans.py and test_sounds.py, at night."""
+"""A folder of DICOM, of NIfTI and of audio, quickly; the rest is in test_scans.py, at night."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.learning.scans_on_disk import sound
-from tests.learning.test_scans import IMAGES, VOLUMES, by_name, slices, volumes
-from tests.learning.test_sounds import PLAIN, tone
-from tests.learning.test_sounds import WORLD as SOUNDS
+from tests.learning.test_scans import IMAGES, PLAIN, VOLUMES, by_name, slices, tone, volumes
+from tests.learning.test_scans import WORLD as SOUNDS
 from tideline.learning.formats.inspection import inspect
 from tideline.learning.formats.kinds.audio import filters, inputs_of, spectrogram
 

@@ -1,8 +1,11 @@
-"""Raw arrays become the world's inputs."""
+"""Raw arrays become the world's inputs, normalised where the world says so."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,10 +13,31 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from safetensors.torch import load_file
+from torch import Tensor
 
-from tideline.core.errors import ConfigRefused, DataRefused
+import tideline
+from tests.frozen.played import FEATURES, begun, drawn
+from tests.learning.test_model_file import changed, model
+from tests.synthetic import sites
+from tideline import nets
+from tideline.algorithms import METHODS
+from tideline.client.answers import RunResult
+from tideline.core.asked.normalise import Normalise, Place, Scaling
+from tideline.core.asked.world import World, plain_world, world_in
+from tideline.core.errors import ConfigRefused, DataRefused, Refused
+from tideline.core.rows import MemoryRows
+from tideline.core.run import Role, RunId
 from tideline.core.settings import parse
+from tideline.core.step import View
+from tideline.experiments.simulation import models_of
+from tideline.learning.exporting import export_model
 from tideline.learning.formats.transforms import PLAIN, Transform, prepare
+from tideline.learning.model_file import Model, packed, read_model, weights_for
+from tideline.learning.normalising import Normaliser, constants, normalised, own_statistics
+from tideline.learning.prediction import Classifier, predict_data
+from tideline.learning.rows.decoded import DecodedRows
+from tideline.learning.weights import read_weights
 
 GREY, RGB = (1, 28, 28), (3, 28, 28)
 
@@ -151,3 +175,183 @@ def test_refusals(x: np.ndarray, inputs: tuple[int, ...], transform: Transform, 
 def test_bad_settings_are_refused(table: dict[str, Any]) -> None:
     with pytest.raises(ConfigRefused):
         parse(Transform, table)
+
+
+IMAGES = World(inputs=(3, 8, 8), classes=3, model="lenet")
+TABLE = World(inputs=(4,), classes=2, model="mlp")
+SCALES = torch.tensor([0.01, 1.0, 4e6, 1.0])
+
+
+def rows(n: int, *shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(n, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+def of(world: World, kind: Scaling, x: Tensor | None = None) -> Model:
+    """A model that was drawn, which normalises by rows x, or by those that it will be given."""
+    by = constants(Normalise(kind)) if x is None else own_statistics([x], kind, x.shape[1])
+    return replace(model(world), scaling=Normalise(kind), statistics=by)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("sites", "should be one of none, shared, site, site_whiten, imagenet, given (did you mean site?)"),
+        ({"kind": "site", "where": "inputs"}, "world.normalise.where is not a known setting"),
+        ("site_whiten", "which is for vectors, and the rows are images"),
+        ({"kind": "site", "at": "features"}, "the whole network trains"),
+        ({"mean": [0.5], "std": [1.0, 1.0, 1.0]}, "has 1 means and 3 spreads for 3 channels"),
+        ({"mean": [0.5] * 3, "std": [1.0, 0.0, 1.0]}, "std has 0; a spread is above 0"),
+        ({"kind": "site", "mean": [0.5] * 3, "std": [1.0] * 3}, "is site, and has constants beside"),
+        ("given", "has 0 means and 0 spreads"),
+    ],
+)
+def test_what_a_world_cannot_normalise_by(given: Any, words: str) -> None:
+    with pytest.raises(ConfigRefused) as refusal:
+        world_in({"inputs": [3, 8, 8], "classes": 3, "normalise": given})
+    assert words in str(refusal.value) and refusal.value.context["path"].startswith("world.normalise")
+
+
+def test_imagenet_is_for_three_channels() -> None:
+    with pytest.raises(ConfigRefused, match="for images of 3 channels"):
+        world_in({"inputs": [1, 8, 8], "classes": 3, "normalise": "imagenet"})
+
+
+@pytest.mark.parametrize(
+    "given", ["none", "site", "imagenet", {"mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 3.0]}, {"kind": "site"}]
+)
+def test_a_world_is_written_as_it_was_read(given: Any) -> None:
+    world = world_in({"inputs": [3, 8, 8], "classes": 3, "normalise": given})
+    assert world_in(plain_world(world)) == world
+    assert "normalise" not in plain_world(World()) and World().scaling.kind is Scaling.NONE
+
+
+def test_constants_are_those_of_each_channel() -> None:
+    x, by = rows(5, 3, 8, 8), constants(Normalise(Scaling.IMAGENET))
+    assert by is not None and torch.allclose(normalised(x, by)[:, 1], (x[:, 1] - 0.456) / 0.224)
+    own = own_statistics([x[:2], x[2:]], Scaling.SITE, 3)
+    z = normalised(x, own)
+    assert torch.allclose(z.mean((0, 2, 3)), torch.zeros(3), atol=1e-5) and torch.allclose(
+        z.std((0, 2, 3)), torch.ones(3), atol=0.01
+    )
+
+
+@pytest.mark.parametrize("kind", [Scaling.SITE, Scaling.SITE_WHITEN])
+def test_batches_and_whole_are_the_same_bytes(kind: Scaling) -> None:
+    """Whether rows lie in memory or are decoded, and in whichever batches they are read."""
+    x = rows(700, 4) * SCALES
+    by = Normaliser(own_statistics([x], kind, 4))
+    lazy = by.rows(DecodedRows(len(x), (4,), lambda i: x[i], numbers=True))
+    picked = torch.tensor([3, 3, 699, 0])
+    assert torch.equal(lazy.all(), by.rows(MemoryRows(x)).all()) and lazy.plain
+    assert torch.equal(lazy.batch(picked), lazy.all()[picked])
+    assert torch.allclose(lazy.all().std(0), torch.ones(4), atol=0.2)
+
+
+@pytest.mark.parametrize("rows_", [0, 1])
+def test_one_row_has_no_spread(rows_: int) -> None:
+    with pytest.raises(DataRefused, match=f"Of {rows_} rows there is no mean and spread"):
+        own_statistics([rows(rows_, 4)], Scaling.SITE, 4)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(Scaling.SITE, marks=pytest.mark.nightly(job="numbers")), Scaling.SITE_WHITEN])
+def test_a_model_with_its_statistics_inside(tmp_path: Path, kind: Scaling) -> None:
+    """Written and read, in torch and ONNX, it predicts raw rows as its network does normalised ones."""
+    pytest.importorskip("onnxscript")
+    import onnxruntime
+
+    x = rows(50, 4) * SCALES
+    made = of(TABLE, kind, x)
+    (file := tmp_path / "m.safetensors").write_bytes(packed(made))
+    read = read_model(file)
+    assert packed(read) == packed(made) and not read.by_given
+    assert made.statistics is not None
+    expected = nets.loaded(TABLE, made.weights)(normalised(x, made.statistics)).softmax(1).detach()
+    assert torch.equal(tideline.load(file).predict(x).probabilities, expected)
+    export_model(read, tmp_path / "m.onnx", "onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    assert torch.allclose(torch.from_numpy(session.run(["probabilities"], {"x": x.numpy()})[0]), expected, atol=1e-5)
+    export_model(read, tmp_path / "m.pt", "torch")
+    assert read_weights(tmp_path / "m.pt").keys() == load_file(file).keys()
+
+
+@pytest.mark.nightly(job="numbers")
+def test_images_in_onnx(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    made = of(IMAGES, Scaling.IMAGENET)
+    export_model(made, tmp_path / "m.onnx", "onnx")  # which compares the two
+    assert made.statistics is not None and (tmp_path / "m.onnx").exists()
+
+
+def test_a_model_that_normalises_by_what_it_is_given(tmp_path: Path) -> None:
+    """All of it, in two passes; one row is refused, and ONNX has no place for it."""
+    made, x = of(TABLE, Scaling.SITE), rows(50, 4) * SCALES
+    (file := tmp_path / "m.safetensors").write_bytes(packed(made))
+    ready = tideline.load(file)
+    assert ready.model.by_given
+    expected = Classifier(of(TABLE, Scaling.SITE, x)).predict(x).probabilities
+    assert torch.equal(ready.predict(x).probabilities, expected) and not len(ready.predict(x[:0]).names)
+    (folder := tmp_path / "data").mkdir()
+    lines = [",".join(map(str, each)) for each in x.tolist()]
+    (folder / "rows.csv").write_text("\n".join(["a,b,c,d", *lines]) + "\n")
+    predict_data(ready, folder, out := tmp_path / "rows.out.csv")
+    said = [float(line.split(",")[3]) for line in out.read_text().splitlines()[1:]]
+    assert torch.allclose(torch.tensor(said), expected[:, 0], atol=1e-5)
+    with pytest.raises(DataRefused, match="Of 1 rows there is no mean and spread"):
+        ready.predict(x[:1])
+    with pytest.raises(Refused, match="normalises by the rows that it is given") as refusal:
+        export_model(made, tmp_path / "m.onnx", "onnx")
+    assert "Export a site's own model at the site" in refusal.value.todo
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda about: about["normalisation"].update(kind="other"), "normalisation.kind"),
+        (lambda about: about["normalisation"].pop("at"), "normalisation.at is missing"),
+        (lambda about: about["normalisation"].update(by="rows"), "missing, unknown or of another shape"),
+        (lambda about: about.update(normalisation=None), "missing, unknown or of another shape"),
+        (lambda about: about["world"].update(inputs=[5]), "not of 5 numbers"),
+    ],
+)
+def test_its_metadata_are_read_strictly(tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:
+    (file := tmp_path / "m.safetensors").write_bytes(packed(of(TABLE, Scaling.SITE, rows(9, 4))))
+    changed(file, change)
+    with pytest.raises(DataRefused) as refused:
+        read_model(file)
+    assert words in refused.value.what
+
+
+def test_weights_are_of_rows_that_were_normalised_alike() -> None:
+    made = of(TABLE, Scaling.SITE, rows(9, 4))
+    assert weights_for(replace(TABLE, normalise=Normalise(Scaling.SITE)), made) is made.weights
+    with pytest.raises(ConfigRefused, match="normalise: site; world"):
+        weights_for(TABLE, made)
+
+
+FIVE: Mapping[str, Any] = {"mean": [0.5] * 64, "std": [2.0] * 64, "at": "features"}
+
+
+@pytest.mark.parametrize("kind", ["site", "site_whiten", FIVE], ids=["site", "site_whiten", "constants"])
+def test_features_of_a_frozen_encoder(kind: Any) -> None:
+    """They are normalised behind it; the model normalises them there, and is right on as many rows as the result says."""
+    by = kind if isinstance(kind, dict) else {"kind": kind, "at": "features"}
+    federation, run = begun(drawn(), world={**FEATURES, "normalise": by})
+    result: Any = federation.run(run)
+    assert result["status"] == "completed", result["cause"]
+    assert result["world"]["normalise"] == by
+    ((_, made),) = models_of(federation, RunId(run), cast(RunResult, result), METHODS)
+    assert made.scaling.at is Place.FEATURES and made.by_given == (by is not FIVE)
+    for client in result["clients"]:
+        site = sites()[client["name"]].open_site_data(World(inputs=(8,)), Role.TARGET)
+        held, ready = site.view(View.HELD_OUT, Role.TARGET), Classifier(made)
+        if made.by_given:
+            ready = ready.normalising_by([site.view(View.LEARN, Role.TARGET).x.all()])
+        assert int((ready.predict(held.x.all()).classes == held.y).sum()) == round(client["accuracy"] * len(held))
+
+
+def test_features_there_are_none_of() -> None:
+    """Where layers of the encoder train; and constants for another number of them."""
+    with pytest.raises(ConfigRefused, match="layers before the head train"):
+        begun(drawn(), world={**FEATURES, "normalise": {"kind": "site", "at": "features"}}, trains=["features.*"])
+    with pytest.raises(ConfigRefused, match="2 constants, and the encoder of mlp gives 64 features"):
+        begun(drawn(), world={**FEATURES, "normalise": {"mean": [0.0, 0.0], "std": [1.0, 1.0], "at": "features"}})

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,22 +50,34 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
     with net(tmp_path_factory.mktemp("federation")) as made:
         start_all(made, data)
         for name in SITES:
-            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
+            made.heard(name, "enrolled")
         yield made
 
 
 @pytest.fixture
 def looking(chromium: Browser, federation: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    """A browser of its own for a test, not signed in. A picture of what it shows at the end goes to TIDELINE_TEST_PICTURES."""
-    context = chromium.new_context(viewport={"width": 1200, "height": 1000})
-    made = Looking(context.new_page(), f"http://127.0.0.1:{federation.http}")
+    """A browser of its own for a test, not signed in."""
+    with browsing(chromium, f"http://127.0.0.1:{federation.http}", request.node.name) as made:
+        yield made
+
+
+@contextmanager
+def browsing(chromium: Browser, address: str, picture: str, **options: bool) -> Iterator[Looking]:
+    """Open a browser, at an owner's page if the address is a link to it. It must have nothing to complain of at the end."""
+    context = chromium.new_context(viewport={"width": 1200, "height": 1000}, **options)  # type: ignore[arg-type]
+    place, _, link = address.partition("/#")
+    made = Looking(context.new_page(), place)
+    if link:
+        made.page.goto(address)
+        made.page.get_by_role("heading", level=1).wait_for()
     yield made
-    keep_picture(made.page, request.node.name)
+    keep_picture(made.page, picture)
     context.close()
     made.check()
 
 
 def keep_picture(page: Page, name: str) -> None:
+    """Keep a picture of what a page shows in the folder TIDELINE_TEST_PICTURES, if there is one."""
     if folder := os.environ.get("TIDELINE_TEST_PICTURES"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=Path(folder) / f"{re.sub('[^A-Za-z0-9_-]+', '-', name)}.png", full_page=True)

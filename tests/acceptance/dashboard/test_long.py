@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from benchmarks.crowd import Crowd, fill
 from benchmarks.lists import Team, filled
+from tests.acceptance.dashboard.conftest import browsing
 from tests.acceptance.dashboard.looking import PATIENCE, Looking
 from tests.acceptance.dashboard.test_watching import key
 from tests.acceptance.harness import Net, net
@@ -38,18 +39,15 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
 
 
 @pytest.fixture
-def browsing(chromium: Browser, old: Net) -> Iterator[Looking]:
-    context = chromium.new_context(viewport={"width": 1200, "height": 1000})
-    made = Looking(context.new_page(), f"http://127.0.0.1:{old.http}")
-    made.sign_in(key(old))
-    yield made
-    context.close()
-    made.check()
+def user(chromium: Browser, old: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
+    with browsing(chromium, f"http://127.0.0.1:{old.http}", request.node.name) as made:
+        made.sign_in(key(old))
+        yield made
 
 
-def test_ten_thousand_runs(browsing: Looking) -> None:
+def test_ten_thousand_runs(user: Looking) -> None:
     """A page of them is read; more on demand; a search goes through all, and no answer has more than a page."""
-    page = browsing.page
+    page = user.page
     expect(page.locator(".title")).to_contain_text(re.compile(r"10,001 runs in all"), timeout=PATIENCE)
     rows = page.get_by_role("region", name="Runs").locator("tbody tr")
     expect(rows).to_have_count(100)
@@ -63,16 +61,16 @@ def test_ten_thousand_runs(browsing: Looking) -> None:
     expect(rows).to_have_count(100)
     page.get_by_label("Status").select_option("completed")
     expect(page.get_by_text("No run fits")).to_be_visible()
-    asked = [parse_qs(urlsplit(each).query) for each in browsing.asked if urlsplit(each).path == "/runs"]
+    asked = [parse_qs(urlsplit(each).query) for each in user.asked if urlsplit(each).path == "/runs"]
     assert asked and all("limit" in each for each in asked)
 
 
-def test_a_run_of_ten_thousand_events(browsing: Looking) -> None:
+def test_a_run_of_ten_thousand_events(user: Looking) -> None:
     """Its sentence and curve are there; of the events the newest were read, and none a second time."""
-    page = browsing.page
-    browsing.open(f"#/runs/{LONG.run}", "crowd")
+    page = user.page
+    user.open(f"#/runs/{LONG.run}", "crowd")
     expect(page.locator(".standing")).to_contain_text("Cancelled")
     page.get_by_text("Events", exact=True).click()
     expect(page.get_by_text(re.compile(r"has all 10,?0\d\d"))).to_be_visible()
-    followed = [each for each in browsing.asked if "/events" in each]
+    followed = [each for each in user.asked if "/events" in each]
     assert all("last=" in each or "since=" in each for each in followed), followed

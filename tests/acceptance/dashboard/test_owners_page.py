@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import SITES
-from tests.acceptance.dashboard.conftest import keep_picture
+from tests.acceptance.dashboard.conftest import browsing, keep_picture
 from tests.acceptance.dashboard.looking import PATIENCE, Looking
 from tests.acceptance.dashboard.test_watching import fedavg
 from tests.acceptance.harness import Net, net
@@ -30,7 +30,7 @@ def asking(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> I
             more = ("--page", f"127.0.0.1:{free_port()}", *made.policy("[runs]\napprove = 'always'\n")) if name == "a" else ()
             made.agent(name, data[name], role, *more)
         for name in SITES:
-            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
+            made.heard(name, "enrolled")
         yield made
 
 
@@ -44,15 +44,8 @@ def link(made: Net) -> str:
 
 @pytest.fixture
 def owner(chromium: Browser, asking: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    context = chromium.new_context(viewport={"width": 1200, "height": 1000}, accept_downloads=True)
-    opened = link(asking)
-    made = Looking(context.new_page(), opened.partition("/#")[0])
-    made.page.goto(opened)
-    made.page.get_by_role("heading", level=1).wait_for()
-    yield made
-    keep_picture(made.page, request.node.name)
-    context.close()
-    made.check()
+    with browsing(chromium, link(asking), request.node.name, accept_downloads=True) as made:
+        yield made
 
 
 def test_an_owner_decides_and_watches(asking: Net, owner: Looking) -> None:
@@ -118,8 +111,7 @@ def test_a_link_is_spent_and_a_restart_ends_all(asking: Net, owner: Looking) -> 
     page.keyboard.press("Enter")
     expect(page.locator(".paused")).to_be_visible(timeout=PATIENCE)
     owner.expected = ("401", "ERR_CONNECTION_REFUSED")
-    asking.kill("a")
-    asking.again("a")
+    asking.restart("a")
     asking.until(lambda: asking.log("a").count("page_served") == 2, "the agent to serve again")
     page.goto(link(asking))
     page.reload()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.acceptance.dashboard.conftest import keep_picture
+from tests.acceptance.dashboard.conftest import browsing, keep_picture
 from tests.acceptance.dashboard.looking import Looking
 from tests.acceptance.dashboard.prepared import HOSTILE, REPLIES, brief_with, fill, hold, served, work
 from tideline_agent.page.content import seen
@@ -29,15 +29,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def owner(chromium: Browser, home: Path, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    with served(home) as link:
-        context = chromium.new_context(viewport={"width": 1200, "height": 1000})
-        made = Looking(context.new_page(), link.partition("/#")[0])
-        made.page.goto(link)
+    with served(home) as link, browsing(chromium, link, request.node.name) as made:
         made.page.locator("#total").wait_for()
         yield made
-        keep_picture(made.page, request.node.name)
-        context.close()
-        made.check()
 
 
 def test_every_text_is_text(owner: Looking) -> None:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.acceptance.conftest import SITES
-from tests.acceptance.dashboard.conftest import keep_picture
+from tests.acceptance.dashboard.conftest import browsing, keep_picture
 from tests.acceptance.dashboard.looking import PATIENCE, Looking
 from tests.acceptance.dashboard.test_owners_page import link
 from tests.acceptance.dashboard.test_watching import fedavg, key
@@ -32,21 +32,14 @@ def asking(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> I
             page = ("--page", f"127.0.0.1:{free_port()}", *made.policy("[runs]\napprove = 'always'\n"), "--device", "auto")
             made.agent(name, data[name], role, *(page if name == "a" else ()))
         for name in SITES:
-            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
+            made.heard(name, "enrolled")
         yield made
 
 
 @pytest.fixture
 def owner(chromium: Browser, asking: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    context = chromium.new_context(viewport={"width": 1200, "height": 1000})
-    opened = link(asking)
-    made = Looking(context.new_page(), opened.partition("/#")[0])
-    made.page.goto(opened)
-    made.page.get_by_role("heading", level=1).wait_for()
-    yield made
-    keep_picture(made.page, request.node.name)
-    context.close()
-    made.check()
+    with browsing(chromium, link(asking), request.node.name) as made:
+        yield made
 
 
 def asked(owner: Looking, run: str) -> Locator:
@@ -119,14 +112,11 @@ def test_what_it_computes_on(asking: Net, owner: Looking, chromium: Browser) -> 
     expect(machine).to_contain_text(re.compile(r"Processors\s*\d+ % busy"), timeout=PATIENCE)
     told = {each["name"]: each["device"] for each in asking.client().get("/clients")}
     assert told["a"] == "NVIDIA H100 80GB HBM3" and "core" in told["b"], told
-    context = chromium.new_context(viewport={"width": 1200, "height": 1000})
-    looking = Looking(context.new_page(), f"http://127.0.0.1:{asking.http}")
-    looking.sign_in(key(asking), "#/sites")
-    row = looking.page.get_by_role("region", name="Sites", exact=True).get_by_role("row").filter(has_text="NVIDIA H100")
-    expect(row).to_have_count(1, timeout=PATIENCE)
-    looking.fits()
-    keep_picture(looking.page, "sites-devices")
-    looking.open("#/sites/a", "a")
-    expect(looking.page.get_by_text("NVIDIA H100 80GB HBM3")).to_be_visible()
-    context.close()
-    looking.check()
+    with browsing(chromium, f"http://127.0.0.1:{asking.http}", "a-site") as looking:
+        looking.sign_in(key(asking), "#/sites")
+        row = looking.page.get_by_role("region", name="Sites", exact=True).get_by_role("row").filter(has_text="NVIDIA H100")
+        expect(row).to_have_count(1, timeout=PATIENCE)
+        looking.fits()
+        keep_picture(looking.page, "sites-devices")
+        looking.open("#/sites/a", "a")
+        expect(looking.page.get_by_text("NVIDIA H100 80GB HBM3")).to_be_visible()
