@@ -88,6 +88,8 @@ def holdings(name: str) -> Holdings:
 class Coordinator:
     """The kernel with its sites, and the door to it."""
 
+    run = ""  # for who keeps one
+
     def __init__(self, settings: ApiSettings = QUICK, **other: Any) -> None:
         def site(name: str) -> SimSite:
             def open_site_data(world: World, role: Role) -> Holdings:
