@@ -44,15 +44,10 @@ def manual(door: Coordinator) -> Iterator[Looking]:
         chromium.close()
 
 
-def block(call: str) -> str:
-    """Where the page draws a call; the letters of its tag may be capitals."""
-    return f"[id='operations-{call}' i]"
-
-
 def unfold(manual: Looking, call: str) -> None:
     """Open a call, and wait until its answers are drawn."""
-    manual.page.locator(f"{block(call)} .opblock-summary-control").click()
-    manual.page.locator(f"{block(call)} .responses-wrapper .response").first.wait_for()
+    manual.page.locator(f"#operations-{call} .opblock-summary-control").click()
+    manual.page.locator(f"#operations-{call} .responses-wrapper .response").first.wait_for()
 
 
 def test_every_call_is_drawn_and_nothing_comes_from_elsewhere(manual: Looking, door: Coordinator) -> None:
@@ -69,7 +64,7 @@ def test_every_call_is_drawn_and_nothing_comes_from_elsewhere(manual: Looking, d
 
 def test_a_call_is_tried_with_a_key(manual: Looking) -> None:
     """As a reader does: give the key, open a call, send it, and read the answer."""
-    page, call = manual.page, manual.page.locator(block("keys-whoami"))
+    page, call = manual.page, manual.page.locator("#operations-keys-whoami")
     page.locator("button.authorize").first.click()
     page.locator(".auth-container input").first.fill(HOME_KEY)
     page.locator(".auth-container button.authorize").first.click()
