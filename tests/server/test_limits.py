@@ -41,13 +41,6 @@ from tideline_server.settings import CoordinatorSettings
 NOON = 1_000_000_040.0  # a third of a minute of the clock has passed
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    """A running Redis."""
-    with running(tmp_path) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
     """One for many examples."""
@@ -286,7 +279,7 @@ def test_enrolments_are_limited_by_address() -> None:
         with pytest.raises(TooMany, match=r"More than 3 enrolments a minute come from 127\.0\.0\.1\. Ask again in \d+ s"):
             link.enrol(token, ("source",))
         with pytest.raises(grpc.RpcError) as told:
-            link._lines.now.calls["Enrol"](pb.EnrolRequest(protocol=1).SerializeToString(), timeout=10)
+            link._lines.now.calls["Enrol"](pb.EnrolRequest(protocol=1).SerializeToString(), timeout=LONG)
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for _ in range(20):
             assert link.beat({}).gone == ()

@@ -72,12 +72,6 @@ def test_a_cut_stream_goes_on_without_loss_or_repeat(ended: Coordinator) -> None
         assert parsed(ended.get(f"/runs/{ended.run}/events?after=1", headers=headers).text) == rest
 
 
-def test_not_following_ends_at_once(coordinator: Coordinator) -> None:
-    """With follow=false an open run's stream ends with what there is."""
-    run = coordinator.start()
-    assert [e["kind"] for e in parsed(coordinator.get(f"/runs/{run}/events?follow=false").text)] == ["created"]
-
-
 def test_a_wrong_place_is_refused(ended: Coordinator) -> None:
     """Events are counted from 1; anything else is refused with the parameter's name."""
     for value in ("-1", "first", str(1 << 64)):

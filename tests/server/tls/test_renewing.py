@@ -300,7 +300,7 @@ def handshaken(line: socket.socket) -> str | None:
     """The version of TLS that the other end speaks. Raises OSError where it is gone."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    line.settimeout(20.0)
+    line.settimeout(60.0)
     with context.wrap_socket(line) as tls:
         return tls.version()
 
