@@ -88,7 +88,7 @@ def holdings(name: str) -> Holdings:
 class Coordinator:
     """The kernel with its sites, and the door to it."""
 
-    run = ""  # for who keeps one
+    run = ""  # the run that a fixture has played
 
     def __init__(self, settings: ApiSettings = QUICK, **other: Any) -> None:
         def site(name: str) -> SimSite:
