@@ -6,8 +6,10 @@ import ast
 import dataclasses
 import inspect
 import re
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks import load, loading, looking, reading, robust, soak, throttled, transport
 from tests.acceptance.hostile.calls import CALLS
@@ -15,13 +17,15 @@ from tests.acceptance.hostile.files import FILES
 from tests.acceptance.hostile.orders import ORDERS
 from tests.acceptance.hostile.requests import REQUESTS
 from tests.acceptance.hostile.siege import ATTACKS
-from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticked
+from tests.docs.manual import DOCS, FENCE, ROOT, blocks, section, tables, text_of, ticked
 from tests.synthetic import experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.bench import grid
 from tideline.bench import tables as bench_tables
 from tideline.cli import guard
+from tideline.cli.app import app
+from tideline.cli.coordinator.links import FLAGS
 from tideline.cli.local import demo
 from tideline.core import errors
 from tideline.core.asked.world import Kind, World
@@ -29,11 +33,12 @@ from tideline.core.privacy import Audience, Exposure
 from tideline.engine.coordinator.result import failure
 from tideline.engine.model.experiment import DealData
 from tideline.engine.simulation.federation import simulate
-from tideline_server.api.models import RunResult
+from tideline.planning.request import Device, LinksRequest, PhiWeights
+from tideline_server.api.models import LinkPlan, PlannedLink, RunResult, SweptPlan
 from tideline_server.errors import TABLE, code_of
 from tideline_server.settings import CoordinatorSettings
 
-OPERATING, RESULT, ERRORS = DOCS / "operating.md", DOCS / "result.md", DOCS / "errors.md"
+OPERATING, RESULT, ERRORS, LINKS = (DOCS / name for name in ("operating.md", "result.md", "errors.md", "links.md"))
 
 
 def test_settings_of_the_coordinator() -> None:
@@ -187,3 +192,40 @@ def test_every_promise_names_its_tests(subtests: pytest.Subtests) -> None:
                 functions = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
                 tests = {name for name in functions if name.startswith("test_")}
                 assert tests and (not function or function in tests)
+
+
+def links_table(heading: str, place: int) -> dict[str, str]:
+    """A table of the page: what stands beside each key."""
+    return {key: row[1] for row in tables(section(LINKS, heading))[place] for key in ticked(row[0])}
+
+
+def test_the_example_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command says what the page prints, of the file that the page prints."""
+    monkeypatch.chdir(tmp_path)
+    Path("devices.yaml").write_text(blocks(LINKS, "yaml")[0])
+    (block,) = blocks(LINKS, "console")
+    line, _, printed = block.partition("\n")
+    done = CliRunner().invoke(app, line.split()[2:], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert [line.rstrip() for line in done.output.splitlines()] == printed.splitlines()
+
+
+def test_the_keys_of_a_question_of_links() -> None:
+    """Each with its default, where it has one."""
+    asked, device = links_table("Request", 0), links_table("Request", 1)
+    fields = {f.name: f for f in dataclasses.fields(LinksRequest)}
+    assert set(fields) <= set(asked) and set(asked) - set(fields) <= {"error", "count", "labelled", "watts"}
+    assert list(device) == [f.name for f in dataclasses.fields(Device)]
+    assert set(ticked(asked["phi"])) == {f.name for f in dataclasses.fields(PhiWeights)}
+    for name in ("solver", "weights", "complexity", "energy_mode"):
+        assert set(fields[name].metadata["choices"]) <= set(ticked(asked[name]))
+        assert asked[name].endswith(f"`{fields[name].default}`")
+
+
+def test_the_keys_of_a_plan_of_links() -> None:
+    """Each, with those inside, and each flag."""
+    answered = links_table("Response", 0)
+    assert list(answered) == list(LinkPlan.model_fields)
+    assert ticked(answered["alpha"]) == [f.alias or name for name, f in PlannedLink.model_fields.items()]
+    assert set(ticked(answered["sweep"])) == set(SweptPlan.model_fields)
+    assert [flag for flag in ticked(answered["flags"]) if flag in FLAGS] == list(FLAGS)
