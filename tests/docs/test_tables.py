@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
-from typing import Any
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from benchmarks import load, loading, looking, reading, robust, soak, throttled, transport
-from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticked
+from tests.acceptance.hostile.calls import CALLS
+from tests.acceptance.hostile.files import FILES
+from tests.acceptance.hostile.orders import ORDERS
+from tests.acceptance.hostile.requests import REQUESTS
+from tests.acceptance.hostile.siege import ATTACKS
+from tests.docs.manual import DOCS, FENCE, ROOT, blocks, section, tables, text_of, ticked
 from tests.synthetic import experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.bench import grid
 from tideline.bench import tables as bench_tables
 from tideline.cli import guard
+from tideline.cli.app import app
+from tideline.cli.coordinator.links import FLAGS
 from tideline.cli.local import demo
 from tideline.core import errors
 from tideline.core.asked.world import Kind, World
@@ -24,11 +33,12 @@ from tideline.core.privacy import Audience, Exposure
 from tideline.engine.coordinator.result import failure
 from tideline.engine.model.experiment import DealData
 from tideline.engine.simulation.federation import simulate
-from tideline_server.api.models import RunResult
+from tideline.planning.request import Device, LinksRequest, PhiWeights
+from tideline_server.api.models import LinkPlan, PlannedLink, RunResult, SweptPlan
 from tideline_server.errors import TABLE, code_of
 from tideline_server.settings import CoordinatorSettings
 
-OPERATING, RESULT, ERRORS = DOCS / "operating.md", DOCS / "result.md", DOCS / "errors.md"
+OPERATING, RESULT, ERRORS, LINKS = (DOCS / name for name in ("operating.md", "result.md", "errors.md", "links.md"))
 
 
 def test_settings_of_the_coordinator() -> None:
@@ -50,39 +60,26 @@ def test_settings_of_the_coordinator() -> None:
     assert told == ours | {"--log-json": ("TIDELINE_LOG_JSON", "no"), "--log-level": ("TIDELINE_LOG_LEVEL", "info")}
 
 
-@pytest.mark.parametrize("page", ["site-policy.md", "privacy.md"])
-def test_words_of_a_policy(page: str) -> None:
+def test_words_of_a_policy() -> None:
     """Every exposure and every audience is named where policies are explained."""
-    assert {*Exposure, *Audience} <= set(ticked(text_of(DOCS / page)))
+    for page in ("site-policy.md", "privacy.md"):
+        assert {*Exposure, *Audience} <= set(ticked(text_of(DOCS / page))), page
 
 
-@pytest.fixture(scope="module")
-def result() -> dict[str, Any]:
-    """A small run's result."""
-    return simulate(METHODS, experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}), sites())
-
-
-def test_keys_of_a_result(result: dict[str, Any]) -> None:
-    """docs/result.md has each key of a result, of the door's and of the demonstration's, and nothing else."""
+def test_keys_of_a_result() -> None:
+    """docs/result.md has each key of a result and of a site's line, of the door's and of the demonstration's, and nothing else;
+    where a key holds a list, its row names the keys of the list's items.
+    """
+    result = simulate(METHODS, experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}), sites())
+    whole, client, *_ = pages = tables(text_of(RESULT))
     added = set(re.findall(r'result\["(\w+)"\] =', inspect.getsource(demo)))
-    told = [key for row in tables(text_of(RESULT))[0] for key in ticked(row[0])]
-    assert sorted(told) == sorted({*result, *RunResult.model_fields, *added})
+    assert sorted(key for row in whole for key in ticked(row[0])) == sorted({*result, *RunResult.model_fields, *added})
     assert set(result) < set(RunResult.model_fields)
-
-
-def test_keys_of_a_client(result: dict[str, Any]) -> None:
-    """The second table has each key of a site's line, and nothing else."""
-    told = [key for row in tables(text_of(RESULT))[1] for key in ticked(row[0])]
-    assert sorted(told) == sorted(result["clients"][0])
-
-
-def test_keys_inside(result: dict[str, Any]) -> None:
-    """Where a key holds a list, its row names the keys of the list's items."""
-    rows = {key: row[1] for table in tables(text_of(RESULT)) for row in table for key in ticked(row[0])}
+    assert sorted(key for row in client for key in ticked(row[0])) == sorted(result["clients"][0])
+    rows = {key: row[1] for table in pages for row in table for key in ticked(row[0])}
     for name in ("phases", "curve", "contract"):
         assert ticked(rows[name]) == list(result[name][0]), name
-    made = set(re.findall(r'^ +"(\w+)":', inspect.getsource(failure), flags=re.MULTILINE))
-    assert set(ticked(rows["failures"])) == made
+    assert set(ticked(rows["failures"])) == set(re.findall(r'^ +"(\w+)":', inspect.getsource(failure), flags=re.MULTILINE))
 
 
 def classes(kind: type[errors.FederationError]) -> set[type[errors.FederationError]]:
@@ -99,18 +96,14 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("row", tables(text_of(DOCS / "networks.md"))[0], ids=lambda row: row[0].strip("`"))
-def test_the_networks(row: list[str]) -> None:
-    """docs/networks.md says how many features each network makes."""
-    name = row[0].strip("`")
-    assert str(nets.width(WORLDS.get(name, World(inputs=(3, 32, 32), model=name)))) == row[2].replace(
-        "as many as inputs", str(3 * 32 * 32)
-    )
-
-
-def test_every_network_is_in_the_manual() -> None:
-    """docs/networks.md has a row for each, in the order of the code."""
-    assert [row[0].strip("`") for row in tables(text_of(DOCS / "networks.md"))[0]] == list(nets.NETS)
+def test_the_networks(subtests: pytest.Subtests) -> None:
+    """docs/networks.md has a row for each network, in the order of the code, with the number of features that it makes."""
+    rows = tables(text_of(DOCS / "networks.md"))[0]
+    assert [row[0].strip("`") for row in rows] == list(nets.NETS)
+    for name, row in zip(nets.NETS, rows, strict=True):
+        with subtests.test(name):
+            width = nets.width(WORLDS.get(name, World(inputs=(3, 32, 32), model=name)))
+            assert str(width) == row[2].replace("as many as inputs", str(3 * 32 * 32))
 
 
 def test_every_error_has_its_codes() -> None:
@@ -122,18 +115,15 @@ def test_every_error_has_its_codes() -> None:
     assert all(row[4] and row[5] for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("page", "heading", "place", "kind"),
-    [
+def test_settings_of_deals_and_grids() -> None:
+    """A row for each key, and no others."""
+    for page, heading, place, kind in (
         ("cli.md", "Experiment files", 0, DealData),
         ("benchmarks.md", "The grid file", 0, grid.Grid),
         ("benchmarks.md", "The grid file", 1, grid.GridMethod),
-    ],
-)
-def test_settings_of_deals_and_grids(page: str, heading: str, place: int, kind: Any) -> None:
-    """A row for each key, and no others."""
-    rows = tables(section(DOCS / page, heading))[place]
-    assert sorted(row[0].strip("`") for row in rows) == sorted(f.name for f in dataclasses.fields(kind))
+    ):
+        rows = tables(section(DOCS / page, heading))[place]
+        assert sorted(row[0].strip("`") for row in rows) == sorted(f.name for f in dataclasses.fields(kind)), kind
 
 
 def test_what_a_bench_writes() -> None:
@@ -151,15 +141,91 @@ def test_failures_that_are_no_errors() -> None:
     assert {"Silent", "Late"} == set(re.findall(r'"(Silent|Late)"', inspect.getsource(failure)))
 
 
-@pytest.mark.parametrize(
-    "module", [transport, load, loading, looking, soak, throttled, reading, robust], ids=lambda module: str(module.__name__)
-)
-def test_the_benchmarks(module: Any) -> None:
+def test_the_benchmarks(subtests: pytest.Subtests) -> None:
     """benchmarks/README.md names each key of a row and each option, and no others."""
-    name = f"{module.__name__.replace('.', '/')}.py"
     parts = re.split(r"^# ", FENCE.sub("", text_of(ROOT / "benchmarks" / "README.md")), flags=re.MULTILINE)
-    options, keys, *_ = tables(next(part for part in parts if f"`{name}`" in part))
-    told = {word for row in keys for word in ticked(row[0])}
-    assert told == {f.name for f in dataclasses.fields(module.Row)}
-    source = text_of(ROOT / name)
-    assert {word for row in options for word in ticked(row[0])} == set(re.findall(r'add_argument\("(--\w+)"', source))
+    for module in (transport, load, loading, looking, soak, throttled, reading, robust):
+        with subtests.test(module.__name__):
+            name = f"{module.__name__.replace('.', '/')}.py"
+            options, keys, *_ = tables(next(part for part in parts if f"`{name}`" in part))
+            assert {word for row in keys for word in ticked(row[0])} == {f.name for f in dataclasses.fields(module.Row)}
+            known = set(re.findall(r'add_argument\("(--\w+)"', text_of(ROOT / name)))
+            assert {word for row in options for word in ticked(row[0])} == known
+
+
+LIES = {
+    "Hostile calls from an agent": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in CALLS.items()},
+    "Hostile files": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in FILES.items()},
+    "Hostile HTTP requests": {
+        name: (str(lie.status), f"`{lie.kind}`" if lie.kind else "-", lie.words or "-") for name, lie in REQUESTS.items()
+    },
+    "Hostile orders from a coordinator": {name: (f"`{lie.kind}`", lie.words or "-") for name, lie in ORDERS.items()},
+}
+
+
+def test_each_lie_has_its_row(subtests: pytest.Subtests) -> None:
+    """Its name, its kind of error and words of it; of a request the status too. No two lies have one name."""
+    for heading, lies in LIES.items():
+        with subtests.test(heading):
+            (rows,) = tables(section(DOCS / "admission.md", heading))
+            assert {row[0]: tuple(row[1:]) for row in rows} == lies and len(rows) == len(lies)
+    names = [name for lies in LIES.values() for name in lies]
+    assert len(names) == len(set(names)) > 40
+
+
+def test_each_crowd_has_its_row() -> None:
+    """Its name, and what stops it."""
+    (rows,) = tables(section(DOCS / "admission.md", "Crowds"))
+    assert [row[0] for row in rows] == list(ATTACKS) and all(row[1] for row in rows)
+
+
+def test_every_promise_names_its_tests(subtests: pytest.Subtests) -> None:
+    """docs/reliability.md promises R1 to R9, each with its words, its means and its tests: files and functions that are there."""
+    rows = dict(re.findall(r"^\| (R\d) \|(.*)\|$", text_of(DOCS / "reliability.md"), re.M))
+    assert list(rows) == [f"R{n}" for n in range(1, 10)]
+    for number, row in rows.items():
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row)
+        assert named and len([cell for cell in row.split("|") if cell.strip()]) == 3, number
+        for path, function in named:
+            with subtests.test(f"{number}: {path}::{function}"):
+                body = ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+                functions = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+                tests = {name for name in functions if name.startswith("test_")}
+                assert tests and (not function or function in tests)
+
+
+def links_table(heading: str, place: int) -> dict[str, str]:
+    """A table of the page: what stands beside each key."""
+    return {key: row[1] for row in tables(section(LINKS, heading))[place] for key in ticked(row[0])}
+
+
+def test_the_example_of_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command says what the page prints, of the file that the page prints."""
+    monkeypatch.chdir(tmp_path)
+    Path("devices.yaml").write_text(blocks(LINKS, "yaml")[0])
+    (block,) = blocks(LINKS, "console")
+    line, _, printed = block.partition("\n")
+    done = CliRunner().invoke(app, line.split()[2:], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert [line.rstrip() for line in done.output.splitlines()] == printed.splitlines()
+
+
+def test_the_keys_of_a_question_of_links() -> None:
+    """Each with its default, where it has one."""
+    asked, device = links_table("Request", 0), links_table("Request", 1)
+    fields = {f.name: f for f in dataclasses.fields(LinksRequest)}
+    assert set(fields) <= set(asked) and set(asked) - set(fields) <= {"error", "count", "labelled", "watts"}
+    assert list(device) == [f.name for f in dataclasses.fields(Device)]
+    assert set(ticked(asked["phi"])) == {f.name for f in dataclasses.fields(PhiWeights)}
+    for name in ("solver", "weights", "complexity", "energy_mode"):
+        assert set(fields[name].metadata["choices"]) <= set(ticked(asked[name]))
+        assert asked[name].endswith(f"`{fields[name].default}`")
+
+
+def test_the_keys_of_a_plan_of_links() -> None:
+    """Each, with those inside, and each flag."""
+    answered = links_table("Response", 0)
+    assert list(answered) == list(LinkPlan.model_fields)
+    assert ticked(answered["alpha"]) == [f.alias or name for name, f in PlannedLink.model_fields.items()]
+    assert set(ticked(answered["sweep"])) == set(SweptPlan.model_fields)
+    assert [flag for flag in ticked(answered["flags"]) if flag in FLAGS] == list(FLAGS)

@@ -13,8 +13,8 @@ from tests.planted.tiers import TIERS, Caught, NotRun, command, failure_in, firs
 from tests.planted.trees import DoesNotApply, applied, environment, listed, plant
 
 FAULTS = read_faults()
-EACH = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-PASSES, FAILS = "def test_one():\n    assert True\n", "def test_one():\n    assert True\n\n\ndef test_two():\n    assert False\n"
+PASSES = "def test_one():\n    assert True\n"
+FAILS = PASSES + "def test_two(subtests):\n    with subtests.test(1):\n        assert False\n"
 
 
 def test_every_row_has_a_patch_and_every_patch_a_row() -> None:
@@ -23,23 +23,16 @@ def test_every_row_has_a_patch_and_every_patch_a_row() -> None:
     assert len(FAULTS) >= 10 and all(name.replace("-", "").isalpha() for name in FAULTS)
 
 
-@EACH
-def test_a_patch_applies_to_todays_tree(fault: Fault) -> None:
-    """It moves with lines above it; where the code itself has changed, it is written anew."""
-    assert applied(fault, ROOT, "--check") == ""
-
-
-@EACH
-def test_a_patch_changes_the_product_alone(fault: Fault) -> None:
-    """No test is changed with it, and nothing is made or taken away."""
-    assert fault.files and all(name.startswith(PRODUCT) and (ROOT / name).is_file() for name in fault.files)
-
-
-@EACH
-def test_a_row_says_what_happens_and_who_should_notice(fault: Fault) -> None:
-    """One sentence, and a folder or file of tests that is there."""
-    assert fault.harm.endswith(".") and 20 < len(fault.harm) < 150
-    assert fault.expected.startswith("tests/") and (ROOT / fault.expected).exists()
+def test_a_row_has_a_patch_of_todays_product(subtests: pytest.Subtests) -> None:
+    """It applies, where lines above it have moved too; it changes files of the product alone. The row says in a sentence what
+    happens, and names a folder or file of tests that should notice.
+    """
+    for name, fault in FAULTS.items():
+        with subtests.test(name):
+            assert applied(fault, ROOT, "--check") == ""
+            assert fault.files and all(file.startswith(PRODUCT) and (ROOT / file).is_file() for file in fault.files)
+            assert fault.harm.endswith(".") and 20 < len(fault.harm) < 150
+            assert fault.expected.startswith("tests/") and (ROOT / fault.expected).exists()
 
 
 def test_every_layer_has_a_fault() -> None:
@@ -99,24 +92,20 @@ def test_tests_that_cannot_be_run_tell_nothing(tmp_path: Path) -> None:
         first_failure("expected", small(tmp_path, PASSES), ["tests/test_nowhere.py"], 0)
 
 
-@pytest.mark.parametrize(
-    ("tier", "said", "first"),
-    [
-        ("quick", "FAILED tests/a.py::test_b[1 - 2] - assert 1 == 2\nFAILED tests/a.py::test_c\n", "tests/a.py::test_b[1"),
-        ("quick", "FAILED tests/a.py::test_c\n1 failed, 2 passed in 3 s", "tests/a.py::test_c"),
-        (
-            "failpoints",
-            "ok        agent rename a before\nFAILED nobody died there  agent rename b after\n",
-            "nobody died there  ",
-        ),
-        ("chaos", "seed  30  fada  5f0c  12.0 s  Redis flushed\n5f0c: the run ends as in peace: failed: why\n", "5f0c: the run"),
-        ("chaos", "seed  30  fada  5f0c  12.0 s  Redis flushed\n2 runs: every one", ""),
-    ],
+SAID = (
+    ("quick", "FAILED tests/a.py::test_b[1 - 2] - assert 1 == 2\nFAILED tests/a.py::test_c\n", "tests/a.py::test_b[1"),
+    ("quick", "FAILED tests/a.py::test_c\n1 failed, 2 passed in 3 s", "tests/a.py::test_c"),
+    ("failpoints", "ok        agent rename a before\nFAILED nobody died there  agent rename b after\n", "nobody died there  "),
+    ("chaos", "seed  30  fada  5f0c  12.0 s  Redis flushed\n5f0c: the run ends as in peace: failed: why\n", "5f0c: the run"),
+    ("chaos", "seed  30  fada  5f0c  12.0 s  Redis flushed\n2 runs: every one", ""),
 )
-def test_what_a_tier_says(tier: str, said: str, first: str) -> None:
+
+
+def test_what_a_tier_says() -> None:
     """The first failure is found in its words."""
-    found = failure_in(tier, said)
-    assert found.startswith(first) and bool(found) == bool(first)
+    for tier, words, first in SAID:
+        failure = failure_in(tier, words)
+        assert failure.startswith(first) and bool(failure) == bool(first), words
 
 
 def test_no_tier_plants_in_what_is_planted() -> None:

@@ -12,12 +12,12 @@ Given = ParamSpec("Given")
 
 
 def on_a_loop(test: Callable[Given, Awaitable[None]]) -> Callable[Given, None]:
-    """Play an async test on a loop of its own, which may take a minute."""
+    """Play an async test on a loop of its own, for two minutes at most."""
 
     @functools.wraps(test)
     def play(*args: Given.args, **more: Given.kwargs) -> None:
         async def bounded() -> None:
-            async with asyncio.timeout(LONG):
+            async with asyncio.timeout(2 * LONG):
                 await test(*args, **more)
 
         asyncio.run(bounded())

@@ -6,25 +6,18 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.redis import Redis, running
+from tests.redis import Redis
 from tests.server.loops import LONG, on_a_loop
 from tideline.core.errors import ConfigRefused
 from tideline_server.bell import LocalBell, RedisBell
 
 POLL = 0.05
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    """A running Redis."""
-    with running(tmp_path) as made:
-        yield made
 
 
 @asynccontextmanager

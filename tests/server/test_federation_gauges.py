@@ -78,7 +78,7 @@ def test_a_database_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hanging() -> Tally:
         asked.append(1)
-        go.wait(30)
+        go.wait(60)
         return TALLY
 
     def apart(work: Callable[[], None]) -> None:

@@ -7,7 +7,8 @@ import math
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from structlog.testing import capture_logs
 from tests.budgets import examples
 from tests.redis import Redis, running
 from tests.server.grpc_port import grpc_port_of
-from tests.server.loops import on_a_loop
+from tests.server.loops import LONG, on_a_loop
 from tideline.core.errors import TooMany
 from tideline.core.run import Role
+from tideline.engine.audit.entries import Refusals
 from tideline.engine.simulation.adapters import ManualClock
+from tideline.engine.simulation.journal import MemoryJournal
 from tideline_agent import main as agent
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
@@ -32,17 +35,10 @@ from tideline_agent.settings import AgentSettings
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalCounts, RedisCounts
 from tideline_server.bell.counts import MINUTE, Tally, minute_of, seconds_to_wait
-from tideline_server.limits import Limits, address_of, network_of
+from tideline_server.limits import Limits, Refusing, address_of, network_of
 from tideline_server.settings import CoordinatorSettings
 
 NOON = 1_000_000_040.0  # a third of a minute of the clock has passed
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    """A running Redis."""
-    with running(tmp_path) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")
@@ -283,10 +279,33 @@ def test_enrolments_are_limited_by_address() -> None:
         with pytest.raises(TooMany, match=r"More than 3 enrolments a minute come from 127\.0\.0\.1\. Ask again in \d+ s"):
             link.enrol(token, ("source",))
         with pytest.raises(grpc.RpcError) as told:
-            link._lines.now.calls["Enrol"](pb.EnrolRequest(protocol=1).SerializeToString(), timeout=10)
+            link._lines.now.calls["Enrol"](pb.EnrolRequest(protocol=1).SerializeToString(), timeout=LONG)
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for _ in range(20):
             assert link.beat({}).gone == ()
         clock.advance(90.0)
         assert link.enrol(token, ("source",)).name == "dora"
         link.close()
+
+
+@on_a_loop
+async def test_a_caller_who_hangs_up_is_noted_all_the_same() -> None:
+    """A refused sign-in is written, also where the write waits for its turn: it counts as told, and would not be told later."""
+    journal, turn, begun = MemoryJournal(), threading.Event(), asyncio.Event()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(turn.wait, LONG)
+
+        async def run(call: Any, *args: Any) -> None:
+            waiting = asyncio.get_running_loop().run_in_executor(threads, call, *args)
+            begun.set()
+            await waiting
+
+        refusing = Refusing(Refusals(journal, ManualClock(), "grpc"), run)
+        calling = asyncio.ensure_future(refusing.note("dora", "10.0.0.7", "another's key"))
+        await begun.wait()
+        calling.cancel()
+        with suppress(asyncio.CancelledError):
+            await calling
+        turn.set()
+    await refusing.note("dora", "10.0.0.7", "another's key")
+    assert [(entry.kind, entry.client) for entry in journal.audit()[1:]] == [("sign_in_refused", "dora")]

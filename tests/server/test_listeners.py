@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.server.loops import LONG
 from tideline.core.errors import Refused
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.main import build, listen, running
@@ -51,7 +52,7 @@ def test_every_listener_answers(tmp_path: Path, http: socket.socket) -> None:
         """A connection of its own: the kernel chooses a listener for each."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
             hello = channel.unary_unary(HELLO, pb.HelloRequest.SerializeToString, pb.HelloReply.FromString)
-            return str((await hello(pb.HelloRequest(), timeout=30)).version)
+            return str((await hello(pb.HelloRequest(), timeout=LONG)).version)
 
     async def serve() -> set[str]:
         async with running(await build(settings(tmp_path), port), http):

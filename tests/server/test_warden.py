@@ -15,17 +15,7 @@ import pytest
 
 from tideline.engine.process.resources import open_many_files
 from tideline_server import connections
-from tideline_server.connections import (
-    PROOF_SECONDS,
-    SPARE,
-    Share,
-    Warden,
-    connected,
-    peer_in,
-    peer_of,
-    share_of,
-    shut_down,
-)
+from tideline_server.connections import PROOF_SECONDS, SPARE, Share, Warden, connected, peer_in, peer_of, share_of, shut_down
 
 
 class Clock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -65,23 +66,23 @@ def refused(root: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return err
 
 
-@pytest.mark.parametrize("more", [(), ("--dry-run",)])
-@pytest.mark.parametrize(
-    ("version", "what"),
-    [
-        ("0.2", "'0.2' is no version"),
-        ("v0.2.0", "'v0.2.0' is no version"),
-        ("0.02.0", "is no version"),
-        ("0.2.0rc1", "is no version"),
-        ("0.1.0", "0.1.0 is not newer than 0.1.0, which docs/releases.md names"),
-        ("0.0.9", "0.0.9 is not newer than 0.1.0"),
-    ],
-)
+VERSIONS = {
+    "0.2": "'0.2' is no version",
+    "v0.2.0": "'v0.2.0' is no version",
+    "0.02.0": "is no version",
+    "0.2.0rc1": "is no version",
+    "0.1.0": "0.1.0 is not newer than 0.1.0, which docs/releases.md names",
+    "0.0.9": "0.0.9 is not newer than 0.1.0",
+}
+
+
 def test_versions_that_are_none_or_not_newer(
-    repository: Path, capsys: pytest.CaptureFixture[str], version: str, what: str, more: tuple[str, ...]
+    repository: Path, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
 ) -> None:
     """Refused before anything is done, by a dry run too."""
-    assert what in refused(repository, capsys, version, *more)
+    for more, (version, words) in itertools.product(((), ("--dry-run",)), VERSIONS.items()):
+        with subtests.test(f"{version} {more}"):
+            assert words in refused(repository, capsys, version, *more)
 
 
 def test_a_tree_with_changes(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

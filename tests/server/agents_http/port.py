@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from tests.acceptance.raw import SERVICE, Metadata
+from tests.server.loops import LONG
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
 from tideline.engine.simulation.federation import Federation
@@ -33,7 +34,7 @@ SERVICERS: dict[int, Servicer] = {}  # by their ports
 
 def until_polled(port: int, times: int = 1) -> None:
     """Wait until so many polls wait at a port."""
-    end, pause, most = time.monotonic() + 20.0, threading.Event(), 0
+    end, pause, most = time.monotonic() + LONG, threading.Event(), 0
     while (found := SERVICERS[port].listening) < times:
         most = max(most, found)
         assert time.monotonic() < end, f"{most} of {times} polls came"
@@ -110,7 +111,7 @@ class Channel:
     def unary_unary(self, method: str, serializer: None, reader: Callable[[bytes], Any] | None) -> Any:
         """A call with one message and one reply."""
 
-        def call(body: bytes, metadata: Metadata = (), timeout: float = 10.0) -> Any:
+        def call(body: bytes, metadata: Metadata = (), timeout: float = LONG) -> Any:
             content = self.request(method, body, metadata, timeout)
             return reader(content) if reader else content
 
@@ -118,15 +119,15 @@ class Channel:
 
     def unary_stream(self, method: str, serializer: None, reader: None) -> Any:
         """A call whose reply is bytes."""
-        return lambda body, metadata=(), timeout=10.0: iter([self.request(method, body, metadata, timeout)])
+        return lambda body, metadata=(), timeout=LONG: iter([self.request(method, body, metadata, timeout)])
 
     def stream_unary(self, method: str, serializer: None, reader: Any = None) -> Any:
         """A push. `future` begins it on a thread."""
 
-        def call(messages: Iterator[bytes], metadata: Metadata = (), timeout: float = 10.0) -> Any:
+        def call(messages: Iterator[bytes], metadata: Metadata = (), timeout: float = LONG) -> Any:
             return self.request(method, framed(messages), metadata, timeout)
 
-        def future(messages: Iterator[bytes], metadata: Metadata = (), timeout: float = 10.0) -> Future[Any]:
+        def future(messages: Iterator[bytes], metadata: Metadata = (), timeout: float = LONG) -> Future[Any]:
             made: Future[Any] = Future()
 
             def work() -> None:

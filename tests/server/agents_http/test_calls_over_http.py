@@ -28,7 +28,6 @@ from tests.server.test_calls import (  # noqa: F401 - pytest plays them here, wi
     test_a_signed_call_is_answered,
     test_a_stale_time,
     test_a_wrong_key,
-    test_a_wrong_key_learns_nothing_of_the_time,
     test_an_enrolment_has_bounds,
     test_an_enrolment_with_anothers_key,
     test_an_enrolment_without_keys,
@@ -226,8 +225,8 @@ def test_what_is_no_call(opened: tuple[Federation, int], subtests: pytest.Subtes
 def test_a_first_message_has_bounds(opened: tuple[Federation, int]) -> None:
     """Whatever its length is said to be; nothing of it is kept."""
     raw = Raw(Channel(opened[1]), "nobody")
-    assert refused(lambda: raw.channel.request("Beat", bytes(2 << 20), (), 10.0))[0] == "TooLarge"
-    assert refused(lambda: raw.channel.request("Push", (1 << 31).to_bytes(4), (), 10.0))[0] == "TooLarge"
+    assert refused(lambda: raw.channel.request("Beat", bytes(2 << 20), (), LONG))[0] == "TooLarge"
+    assert refused(lambda: raw.channel.request("Push", (1 << 31).to_bytes(4), (), LONG))[0] == "TooLarge"
 
 
 def test_two_hundred_agents_poll_and_others_are_answered(opened: tuple[Federation, int]) -> None:

@@ -88,6 +88,8 @@ def holdings(name: str) -> Holdings:
 class Coordinator:
     """The kernel with its sites, and the door to it."""
 
+    run = ""  # the run that a fixture has played
+
     def __init__(self, settings: ApiSettings = QUICK, **other: Any) -> None:
         def site(name: str) -> SimSite:
             def open_site_data(world: World, role: Role) -> Holdings:

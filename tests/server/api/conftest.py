@@ -22,12 +22,12 @@ def door() -> Coordinator:
 
 
 @pytest.fixture(scope="session")
-def finished() -> tuple[Coordinator, str]:
-    """A federation whose run has completed, with its id; for looking only."""
+def ended() -> Coordinator:
+    """A federation whose run `ended.run` has completed; for looking only."""
     coordinator = Coordinator()
-    run = coordinator.start()
-    coordinator.play(run)
-    return coordinator, run
+    coordinator.run = coordinator.start()
+    coordinator.play(coordinator.run)
+    return coordinator
 
 
 @pytest.fixture(scope="session")

@@ -38,55 +38,45 @@ def recorded(coordinator: Coordinator, run: str, after: int = 0) -> list[dict[st
     return [{"seq": e.seq, "at": e.at, "kind": e.kind, "data": {**e.data, **at}} for e, at in zip(events, where, strict=True)]
 
 
-def test_the_past_is_told_in_order(finished: tuple[Coordinator, str]) -> None:
+def test_the_past_is_told_in_order(ended: Coordinator) -> None:
     """A finished run's stream holds every event of the journal and ends by itself, with the completion last."""
-    coordinator, run = finished
-    answer = coordinator.get(f"/runs/{run}/events")
+    answer = ended.get(f"/runs/{ended.run}/events")
     assert answer.headers["content-type"].startswith("text/event-stream")
     assert answer.headers["cache-control"] == "no-cache"
     told = parsed(answer.text)
-    assert told == recorded(coordinator, run)
+    assert told == recorded(ended, ended.run)
     assert (told[0]["kind"], told[-1]["kind"]) == ("created", "completed")
 
 
-def test_a_stream_begins_where_it_is_asked_to(finished: tuple[Coordinator, str]) -> None:
+def test_a_stream_begins_where_it_is_asked_to(ended: Coordinator) -> None:
     """With the newest so many, or at a time; what was seen counts before either."""
-    coordinator, run = finished
-    told = recorded(coordinator, run)
+    told = recorded(ended, ended.run)
     for last in (1, 3, len(told), len(told) + 5):
-        assert parsed(coordinator.get(f"/runs/{run}/events?last={last}").text) == told[-last:]
+        assert parsed(ended.get(f"/runs/{ended.run}/events?last={last}").text) == told[-last:]
     since = told[len(told) // 2]["at"]
     later = [event for event in told if event["at"] >= since]
-    assert parsed(coordinator.get(f"/runs/{run}/events?since={since}").text) == told[-len(later) :]
-    assert parsed(coordinator.get(f"/runs/{run}/events?since={told[-1]['at'] + 1}").text) == []
-    assert parsed(coordinator.get(f"/runs/{run}/events?last=2", headers={"Last-Event-ID": "1"}).text) == told[1:]
-    refused(coordinator.get(f"/runs/{run}/events?last=0"), 422, "ConfigRefused", "last")
+    assert parsed(ended.get(f"/runs/{ended.run}/events?since={since}").text) == told[-len(later) :]
+    assert parsed(ended.get(f"/runs/{ended.run}/events?since={told[-1]['at'] + 1}").text) == []
+    assert parsed(ended.get(f"/runs/{ended.run}/events?last=2", headers={"Last-Event-ID": "1"}).text) == told[1:]
+    refused(ended.get(f"/runs/{ended.run}/events?last=0"), 422, "ConfigRefused", "last")
 
 
-def test_a_cut_stream_goes_on_without_loss_or_repeat(finished: tuple[Coordinator, str]) -> None:
+def test_a_cut_stream_goes_on_without_loss_or_repeat(ended: Coordinator) -> None:
     """Wherever a stream was cut, Last-Event-ID or ?after= gives exactly the rest; the header wins over the address."""
-    coordinator, run = finished
-    n_events = len(recorded(coordinator, run))
+    n_events = len(recorded(ended, ended.run))
     for cut in range(n_events + 2):
-        rest = recorded(coordinator, run, cut)
+        rest = recorded(ended, ended.run, cut)
         headers = {"Last-Event-ID": str(cut)}
-        assert parsed(coordinator.get(f"/runs/{run}/events", headers=headers).text) == rest
-        assert parsed(coordinator.get(f"/runs/{run}/events?after={cut}").text) == rest
-        assert parsed(coordinator.get(f"/runs/{run}/events?after=1", headers=headers).text) == rest
+        assert parsed(ended.get(f"/runs/{ended.run}/events", headers=headers).text) == rest
+        assert parsed(ended.get(f"/runs/{ended.run}/events?after={cut}").text) == rest
+        assert parsed(ended.get(f"/runs/{ended.run}/events?after=1", headers=headers).text) == rest
 
 
-def test_not_following_ends_at_once(coordinator: Coordinator) -> None:
-    """With follow=false an open run's stream ends with what there is."""
-    run = coordinator.start()
-    assert [e["kind"] for e in parsed(coordinator.get(f"/runs/{run}/events?follow=false").text)] == ["created"]
-
-
-def test_a_wrong_place_is_refused(finished: tuple[Coordinator, str]) -> None:
+def test_a_wrong_place_is_refused(ended: Coordinator) -> None:
     """Events are counted from 1; anything else is refused with the parameter's name."""
-    coordinator, run = finished
     for value in ("-1", "first", str(1 << 64)):
-        refused(coordinator.get(f"/runs/{run}/events", params={"after": value}), 422, "ConfigRefused", "after")
-        refused(coordinator.get(f"/runs/{run}/events", headers={"Last-Event-ID": value}), 422, "ConfigRefused", "last-event-id")
+        refused(ended.get(f"/runs/{ended.run}/events", params={"after": value}), 422, "ConfigRefused", "after")
+        refused(ended.get(f"/runs/{ended.run}/events", headers={"Last-Event-ID": value}), 422, "ConfigRefused", "last-event-id")
 
 
 async def followed(coordinator: Coordinator, run: str) -> str:

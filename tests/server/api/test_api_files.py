@@ -9,12 +9,11 @@ from tideline.archive.layout import parse
 from tideline_server.api.routes.files import CHUNK_BYTES, chunks
 
 
-def test_a_final_state_can_be_rebuilt(finished: tuple[Coordinator, str]) -> None:
+def test_a_final_state_can_be_rebuilt(ended: Coordinator) -> None:
     """Every file that the state names comes whole: its bytes have its digest, and the root is the result's digest."""
-    coordinator, run = finished
-    named = coordinator.get(f"/runs/{run}/files").json()
-    assert named["root"] == named["files"][0][0] == coordinator.get(f"/runs/{run}").json()["state_digest"]
-    got = [coordinator.get(f"/parts/{digest}?run={run}") for digest, _ in named["files"]]
+    named = ended.get(f"/runs/{ended.run}/files").json()
+    assert named["root"] == named["files"][0][0] == ended.get(f"/runs/{ended.run}").json()["state_digest"]
+    got = [ended.get(f"/parts/{digest}?run={ended.run}") for digest, _ in named["files"]]
     assert [[digest_of([g.content]), len(g.content)] for g in got] == named["files"]
     assert all(g.headers["content-length"] == str(len(g.content)) for g in got)
     assert [list(each) for each in parse(memoryview(got[0].content)).parts] == named["files"][1:]
@@ -53,12 +52,11 @@ def test_a_digest_alone_opens_nothing(coordinator: Coordinator) -> None:
     refused(coordinator.get(f"/parts/{held}?run={run}"), 404, "NotFound")
 
 
-def test_a_part_needs_its_run_and_a_whole_digest(finished: tuple[Coordinator, str]) -> None:
+def test_a_part_needs_its_run_and_a_whole_digest(ended: Coordinator) -> None:
     """Without a run, or with something that is no digest, nothing is looked for."""
-    coordinator, run = finished
-    refused(coordinator.get(f"/parts/b3-{'0' * 64}"), 422, "ConfigRefused", "run")
-    refused(coordinator.get(f"/parts/..%2Fsecret?run={run}"), 404, "NotFound")
-    refused(coordinator.get(f"/parts/abc?run={run}"), 422, "ConfigRefused", "digest")
+    refused(ended.get(f"/parts/b3-{'0' * 64}"), 422, "ConfigRefused", "run")
+    refused(ended.get(f"/parts/..%2Fsecret?run={ended.run}"), 404, "NotFound")
+    refused(ended.get(f"/parts/abc?run={ended.run}"), 422, "ConfigRefused", "digest")
 
 
 def test_a_part_that_is_gone_is_not_found(coordinator: Coordinator) -> None:

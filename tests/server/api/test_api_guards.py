@@ -112,10 +112,7 @@ def test_a_body_says_that_it_is_json(coordinator: Coordinator, subtests: pytest.
 
 def test_half_a_body_starts_nothing(coordinator: Coordinator) -> None:
     """A client that breaks off while it sends has asked for nothing, even where the part that came is whole JSON."""
-    messages = [
-        {"type": "http.request", "body": json.dumps(EXPERIMENT).encode(), "more_body": True},
-        {"type": "http.disconnect"},
-    ]
+    messages = [{"type": "http.request", "body": json.dumps(EXPERIMENT).encode(), "more_body": True}, {"type": "http.disconnect"}]
 
     async def receive() -> Any:
         return messages.pop(0)

@@ -69,7 +69,7 @@ def test_a_page_signs_in_with_a_key(door: Door, browser: httpx.Client) -> None:
     begun = browser.post("/sign-in/key", json={"key": f" {key}\n"})
     (cookie,) = begun.headers.get_list("set-cookie")
     assert cookie.startswith(f"{SESSION}=") and set(cookie.split("; ")[1:]) == {
-        *("HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={KEY_SECONDS:.0f}"),
+        *("HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={KEY_SECONDS:.0f}")
     }
     assert begun.headers["Cache-Control"] == "no-store" and key not in begun.text
     shown = browser.get("/session")

@@ -15,6 +15,7 @@ from api_world import EXPERIMENT, Coordinator
 from tideline.core.settings import plain
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline_server.api.answers import jsonable
+from tideline_server.api.app import KEYED
 from tideline_server.api.openapi import schema_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
@@ -49,6 +50,8 @@ def test_the_surface_is_what_the_manual_says(openapi: dict[str, Any]) -> None:
 def test_every_operation_is_good_reading(openapi: dict[str, Any]) -> None:
     """Each has a tag, a summary, a description, a name for generated clients, and its errors in the one shape."""
     found = operations(openapi)
+    named = {f"{method} {route.path}": route.name for router in KEYED for route in router.routes for method in route.methods}  # type: ignore[attr-defined]
+    assert {name: op["operationId"] for name, op in found.items() if name in named} == named, "generated clients call them so"
     assert len({op["operationId"] for op in found.values()}) == len(found)
     for name, op in found.items():
         assert op["tags"] and op["summary"] and op["description"], name

@@ -18,7 +18,7 @@ from api_world import EXPERIMENT, OWN, Coordinator, locked
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
-from schemathesis.checks import CHECKS, not_a_server_error
+from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -86,11 +86,6 @@ def schema() -> Any:
     coordinator.play(runs[0])
     coordinator.post(f"/runs/{runs[1]}/cancel", headers=OWN)
     return opened(coordinator)
-
-
-def test_checks_are_known() -> None:
-    """The promises are those that the library still has."""
-    assert {check.__name__ for check in TOGETHER} <= set(CHECKS.get_all_names())
 
 
 def alone(operation: Any, headers: dict[str, str], number: int) -> None:

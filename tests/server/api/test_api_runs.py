@@ -1,4 +1,4 @@
-"""Starting, looking at, cancelling and resuming runs over HTTP."""
+"""Checking an experiment, and starting, looking at, cancelling and resuming runs over HTTP."""
 
 from __future__ import annotations
 
@@ -42,12 +42,19 @@ def test_groups_and_tables_are_told_over_http() -> None:
     assert (told["groups"], told["phases"]) == (given["groups"], given["phases"])
 
 
-def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> None:
+def test_runs_are_listed_in_one_line_each(ended: Coordinator) -> None:
     """GET /runs tells how far each run is and when it ended."""
-    coordinator, run = finished
-    (row,) = coordinator.get("/runs").json()
+    (row,) = ended.get("/runs").json()
     assert row.pop("ended") >= row.pop("created")
-    expected = {"id": run, "name": "a small one", "method": "fedavg", "status": "completed", "cause": "", "cursor": 4, "of": 4}
+    expected = {
+        "id": ended.run,
+        "name": "a small one",
+        "method": "fedavg",
+        "status": "completed",
+        "cause": "",
+        "cursor": 4,
+        "of": 4,
+    }
     assert row == expected | {"parent": None, "project": "default", "track": []}
 
 
@@ -95,26 +102,24 @@ def test_runs_are_searched(coordinator: Coordinator) -> None:
     refused(coordinator.get("/runs?status=odd"), 422, "ConfigRefused", "status")
 
 
-def test_a_run_shows_the_result_of_the_engine(finished: tuple[Coordinator, str]) -> None:
+def test_a_run_shows_the_result_of_the_engine(ended: Coordinator) -> None:
     """GET /runs/{id} is the engine's result, every key of it described in the manual, and nothing but three things more."""
-    coordinator, run = finished
-    shown = coordinator.get(f"/runs/{run}").json()
-    own = result_of(coordinator.federation.journal, run, coordinator.federation.clock.now())  # type: ignore[arg-type]
+    shown = ended.get(f"/runs/{ended.run}").json()
+    own = result_of(ended.federation.journal, ended.run, ended.federation.clock.now())  # type: ignore[arg-type]
     assert set(RunResult.model_fields) == set(own) | {"plan_length", "cursor", "project"}
     assert (shown.pop("plan_length"), shown.pop("cursor"), shown.pop("project")) == (4, 4, "default")
     assert shown == own
     assert all(0 <= site["accuracy"] <= 1 for site in shown["clients"])
 
 
-def test_a_history_is_told_when_it_is_asked_for(finished: tuple[Coordinator, str]) -> None:
+def test_a_history_is_told_when_it_is_asked_for(ended: Coordinator) -> None:
     """GET /runs/{id} is short by default; ?history=true adds every metric, as the engine tells them."""
-    coordinator, run = finished
-    short, whole = coordinator.get(f"/runs/{run}").json(), coordinator.get(f"/runs/{run}?history=true").json()
-    own = result_of(coordinator.federation.journal, run, coordinator.federation.clock.now(), history=True)  # type: ignore[arg-type]
+    short, whole = ended.get(f"/runs/{ended.run}").json(), ended.get(f"/runs/{ended.run}?history=true").json()
+    own = result_of(ended.federation.journal, ended.run, ended.federation.clock.now(), history=True)  # type: ignore[arg-type]
     assert short["history"] is None
     assert whole["history"] == own["history"] and len(whole["history"]) == 10
     assert {k for k in whole if whole[k] != short[k]} == {"history"}
-    refused(coordinator.get(f"/runs/{run}?history=perhaps"), 422, "ConfigRefused", "history")
+    refused(ended.get(f"/runs/{ended.run}?history=perhaps"), 422, "ConfigRefused", "history")
 
 
 WRONG: list[tuple[dict[str, Any], int, str, str | None, str]] = [
@@ -160,12 +165,11 @@ def test_the_manuals_examples_can_be_started(coordinator: Coordinator, subtests:
             assert coordinator.post("/runs", example["value"]).status_code == 201
 
 
-def test_an_unknown_run_is_not_found(finished: tuple[Coordinator, str]) -> None:
+def test_an_unknown_run_is_not_found(ended: Coordinator) -> None:
     """Every address of a run answers 404 for one that does not exist, with a guess at what was meant."""
-    coordinator, run = finished
     for method, tail in (("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")):
-        error = refused(coordinator.send(method, f"/runs/{run[:-1]}{tail}"), 404, "NotFound")
-        assert f"did you mean {run}?" in error["todo"], tail
+        error = refused(ended.send(method, f"/runs/{ended.run[:-1]}{tail}"), 404, "NotFound")
+        assert f"did you mean {ended.run}?" in error["todo"], tail
 
 
 def test_an_odd_name_is_no_run(coordinator: Coordinator) -> None:
@@ -207,3 +211,53 @@ def test_numbers_that_json_cannot_carry_are_told_as_null(coordinator: Coordinato
     coordinator.federation.journal.event(run, "note", {"loss": float("nan")}, 0.0)  # type: ignore[arg-type]
     told = coordinator.get(f"/runs/{run}/events?follow=false").text
     assert '"loss": null' in told
+
+
+TEXT = """method: fedavg
+config:
+  rounds: 3
+world: {model: mlp, inputs: [4], classes: 2, normalise: none}
+roster:
+  anna: source
+  carl: target
+"""
+
+
+def test_a_check_says_what_it_would_be(coordinator: Coordinator) -> None:
+    """Its sites, its exchanges and its contract; nothing is started, and nothing stands in the log."""
+    tip = coordinator.get("/audit/tip").json()
+    found = coordinator.post("/runs/check", json={"text": TEXT})
+    assert found.status_code == 200
+    said = found.json()
+    assert (said["runs"], said["exchanges"], said["sites"]) == (1, 6, ["anna", "carl"])
+    assert said["experiment"]["config"] == {"rounds": 3} and said["contract"][0]["exposure"] == "weights"
+    assert coordinator.get("/runs").json() == [] and coordinator.get("/audit/tip").json() == tip
+
+
+MISTAKES = (
+    ("rounds: 3", "rounds: -3", 3, "config.rounds"),
+    ("  anna: source", "  anna: sourc", 6, "roster.anna"),
+    ("roster:", "roster: [", 7, None),
+)
+
+
+def test_a_check_says_the_line_of_a_mistake(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
+    """Also those that only the method finds."""
+    for before, after, line, path in MISTAKES:
+        with subtests.test(after):
+            answer = coordinator.post("/runs/check", json={"text": TEXT.replace(before, after)})
+            error = refused(answer, 422, "ConfigRefused", path)
+            assert error["context"]["line"] == line and error["detail"].startswith(f"experiment:{line}: ")
+
+
+def test_a_check_of_a_method_that_is_not_there(coordinator: Coordinator) -> None:
+    """With the line, too."""
+    answer = coordinator.post("/runs/check", json={"text": TEXT.replace("fedavg", "fedavgg")})
+    assert refused(answer, 404, "NotFound", "method")["context"]["line"] == 1
+
+
+def test_a_check_of_what_is_no_experiment(coordinator: Coordinator, subtests: pytest.Subtests) -> None:
+    """It is refused, whatever it is."""
+    for text in ("", "just words", "- a\n- list", "a: !!python/object:os.system x", "x" * 2_000_000):
+        with subtests.test(text[:40]):
+            assert coordinator.post("/runs/check", json={"text": text}).status_code in (413, 422)

@@ -83,12 +83,11 @@ def test_ranges_that_the_file_does_not_have() -> None:
 
 
 @pytest.fixture(scope="module")
-def part(finished: tuple[Coordinator, str]) -> tuple[Coordinator, str, bytes]:
+def part(ended: Coordinator) -> tuple[Coordinator, str, bytes]:
     """A file of a final state: where it is, its digest, and its bytes."""
-    coordinator, run = finished
-    digest = coordinator.get(f"/runs/{run}/files").json()["root"]
-    path = f"/parts/{digest}?run={run}"
-    return coordinator, path, coordinator.get(path).content
+    digest = ended.get(f"/runs/{ended.run}/files").json()["root"]
+    path = f"/parts/{digest}?run={ended.run}"
+    return ended, path, ended.get(path).content
 
 
 def test_a_file_never_changes(part: tuple[Coordinator, str, bytes]) -> None:
@@ -152,14 +151,13 @@ def test_links_lead_through_a_list(coordinator: Coordinator) -> None:
     refused(coordinator.get("/keys?limit=0"), 422, "ConfigRefused", "limit")
 
 
-def test_links_lead_through_events(finished: tuple[Coordinator, str]) -> None:
+def test_links_lead_through_events(ended: Coordinator) -> None:
     """Pages of events together are all of them; a stream that goes on has none."""
-    coordinator, run = finished
-    whole = coordinator.get(f"/runs/{run}/events?follow=false").text
+    whole = ended.get(f"/runs/{ended.run}/events?follow=false").text
     for limit in (1, 3, 1000):
-        pages = followed(coordinator, f"/runs/{run}/events?follow=false&limit={limit}")
+        pages = followed(ended, f"/runs/{ended.run}/events?follow=false&limit={limit}")
         assert "".join(page.text for page in pages) == whole
-    told = refused(coordinator.get(f"/runs/{run}/events?limit=2"), 422, "ConfigRefused", "limit")
+    told = refused(ended.get(f"/runs/{ended.run}/events?limit=2"), 422, "ConfigRefused", "limit")
     assert "follow=false" in told["todo"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tideline_server.api.handshakes import Handshakes, Listener
 
-SECONDS = 5.0
+SECONDS = 60.0
 Ends = tuple[socket.socket, socket.socket]  # the caller's, and the door's
 
 
