@@ -77,6 +77,7 @@ def test_a_run_over_the_lane(tmp_path: Path, expected: str, tls: bool) -> None:
         assert calls(federation)["Ticket"] >= 12 and "Push" not in calls(federation) and "Fetch" not in calls(federation)
 
 
+@pytest.mark.smoke
 def test_an_agent_without_the_lane_uses_grpc(tmp_path: Path, expected: str) -> None:
     """One is told not to use it; the other cannot reach it, and says so."""
     with net(tmp_path, METHODS) as federation:

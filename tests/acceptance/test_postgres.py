@@ -30,6 +30,7 @@ def database() -> Iterator[str]:
         yield f"{scheme}://{user.partition(':')[0] or 'postgres'}:{SECRET}@{place}"
 
 
+@pytest.mark.smoke
 @pytest.mark.nightly(job="journeys")
 def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """Runs of fedavg end with one digest; no log and no file in the home holds the password; nothing lies in SQLite."""

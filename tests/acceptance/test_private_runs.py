@@ -18,6 +18,7 @@ PRIVACY = {"rows": 40, "noise": 2.0, "delta": 1e-3, "rate": 0.25}
 ASKED: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": {**WORLD, "normalise": "none"}, "roster": SITES}
 
 
+@pytest.mark.smoke
 def test_from_an_experiment_to_what_it_cost(federation: Net) -> None:
     """It completes, says its epsilon, tells no loss and no number of rows, and each agent that trained has a key of its own."""
     run = federation.run(ASKED | {"privacy": PRIVACY})

@@ -31,6 +31,7 @@ def without_runs(result: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in result["verdict"].items() if key not in ("runs", "bytes")}
 
 
+@pytest.mark.smoke
 def test_a_network_gives_the_verdict_of_a_simulation(federation: Net, data: dict[str, Path]) -> None:
     """Every run of it ends in the same state, and the owners of a and b, who allow the role source alone, play all the same."""
     run = federation.run(GIVEN)

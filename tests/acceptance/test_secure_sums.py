@@ -37,6 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         yield made
 
 
+@pytest.mark.smoke
 def test_a_run_over_the_network_ends_as_its_simulation(place: Range) -> None:
     """And says what is summed, to its users and to owners; each agent knows the others by their keys."""
     result = place.run("peace")

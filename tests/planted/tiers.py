@@ -18,6 +18,8 @@ TIERS = ("expected", "quick", *SCRIPTS)
 LONGEST_SECONDS = 3600.0  # of one tier: what hangs is noticed, too
 # In a copy with a fault in it no other fault can be planted, so the tests of this folder are left out.
 PYTEST = ("-m", "pytest", "-x", "--tb=short", "-rfE", "--color=no", "--ignore=tests/planted")
+# Every test that .ci/run plays: the quick tier, and the smoke tests.
+BEFORE_A_CHANGE = ("-m", "not nightly or smoke and not nightly(job='containers')")
 CHAOS = ("-m", "tests.acceptance.chaos", "--seeds", "2", "--first", "30")
 FAILPOINTS = ("-m", "tests.acceptance.failpoints", "--every", "9")
 
@@ -39,8 +41,8 @@ class Caught:
 def command(tier: str, expected: Sequence[str], jobs: int) -> list[str]:
     """What runs a tier."""
     words = {
-        "expected": (*PYTEST, *expected),
-        "quick": (*PYTEST, "-n", str(jobs), "--dist", "worksteal"),
+        "expected": (*PYTEST, *BEFORE_A_CHANGE, *expected),
+        "quick": (*PYTEST, *BEFORE_A_CHANGE, "-n", str(jobs), "--dist", "worksteal"),
         "chaos": CHAOS,
         "failpoints": FAILPOINTS,
     }

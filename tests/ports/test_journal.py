@@ -138,6 +138,7 @@ def test_only_a_stalled_run_is_reopened(journal: Journal, status: Status) -> Non
     assert visible(journal) == before
 
 
+@pytest.mark.smoke
 def test_of_a_cancel_and_a_resume_at_once_both_are_whole(journal: Journal) -> None:
     """Whichever comes first, a cancelled run has no open order."""
     began(journal)
@@ -174,6 +175,7 @@ def test_an_unknown_run_or_order_is_a_key_error(journal: Journal) -> None:
 # Rounds
 
 
+@pytest.mark.smoke
 def test_a_closed_round_is_written_whole(journal: Journal) -> None:
     """The round, the run's new place, the next orders and the event are there; who had not answered is expired."""
     began(journal)
@@ -209,6 +211,7 @@ def test_a_run_that_is_not_open_does_not_advance(journal: Journal, status: Statu
     assert not journal.advance(advance(JOIN)) and visible(journal) == before
 
 
+@pytest.mark.smoke
 def test_one_of_two_advances_at_once_wins(journal: Journal) -> None:
     """Of two schedulers that close the same round at the same moment, exactly one writes it."""
     began(journal)

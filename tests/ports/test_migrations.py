@@ -15,6 +15,7 @@ from tideline_server.store.database.revisions import known, newest
 from tideline_server.store.schema import metadata
 
 
+@pytest.mark.smoke
 def test_no_difference_is_left(where: str, engine: Engine) -> None:
     """Alembic finds nothing that another migration would have to do."""
     SqlJournal(where).close()
@@ -81,6 +82,7 @@ def test_openings_at_once_do_not_race(where: str) -> None:
     four_openings(where)
 
 
+@pytest.mark.smoke
 def test_a_migration_that_fails_leaves_nothing(where: str, engine: Engine) -> None:
     """What it did before it failed is undone, in SQLite too, and the next opening begins anew."""
     with engine.begin() as connection:

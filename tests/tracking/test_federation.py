@@ -56,6 +56,7 @@ def moved(kind: Kind, process: subprocess.Popen[bytes], before: dict[str, Read],
     return process.poll() is not None or (kills < MOST_KILLS and standing(kind) != before)
 
 
+@pytest.mark.smoke
 def test_killed_whenever_it_wrote(made: Net, kind: Kind) -> None:
     run, kills, code = made.run({**ROUNDS, "config": {"rounds": 6}}), 0, None
     while code is None:

@@ -36,6 +36,7 @@ def shows(page: Page, text: str | re.Pattern[str]) -> None:
     expect(page.locator(".standing")).to_have_text(text, timeout=PATIENCE)
 
 
+@pytest.mark.smoke
 def test_from_the_wizard_to_the_model(federation: Net, looking: Looking) -> None:
     """Sites, data, method, the text, and it runs; its page follows it to the end, and says how to take the model."""
     page = looking.page

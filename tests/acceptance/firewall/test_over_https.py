@@ -56,6 +56,7 @@ def fenced(home: Path) -> Iterator[tuple[Web, Connecting]]:
         yield federation, proxy
 
 
+@pytest.mark.smoke
 def test_a_run_over_http_alone(tmp_path: Path, expected: str) -> None:
     with web(tmp_path) as federation:
         joined(federation, tmp_path)

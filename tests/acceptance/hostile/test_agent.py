@@ -70,6 +70,7 @@ def test_an_order_that_lies(victim: Victim, name: str) -> None:
     assert victim.net.running["a"].poll() is None
 
 
+@pytest.mark.smoke
 def test_a_receipt_that_asks_for_more(victim: Victim) -> None:
     """Of what lies at a site, only files of the reply can be asked for, whatever a receipt names. Chunk sizes do no harm."""
     for digest in ("../../keys.json", "b3-" + "0" * 64):

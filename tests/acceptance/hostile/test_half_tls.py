@@ -80,6 +80,7 @@ def test_a_handshake_that_trickles(besieged: tuple[Net, Path], door: str) -> Non
         assert process.memory_info().rss - memory < GROWN_BYTES
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("door", ["http", "grpc"])
 def test_a_handshake_that_stops(besieged: tuple[Net, Path], door: str, share: float) -> None:
