@@ -20,7 +20,6 @@ SHARED = {
         "test_peers",
         "test_private_runs",
         "test_refusals",
-        "test_packed_survival",
         "test_rehearsal",
         "test_same_bytes",
         "test_site_commands",
