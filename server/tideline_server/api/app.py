@@ -109,7 +109,6 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,  # generated clients call operations by our functions' names
         middleware=guards(services, settings, admission),
     )
     app.state.services, app.state.settings, app.state.api_keys, app.state.projects = services, settings, api_keys, projects
@@ -122,7 +121,7 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
 @cache
 def build_routes(dashboard: bool) -> tuple[BaseRoute, ...]:
     """Return the routes of every app of this process. FastAPI prepares each at its first request, which takes 0.1 s for all."""
-    whole = APIRouter()
+    whole = APIRouter(generate_unique_id_function=lambda route: route.name)  # generated clients call operations by our names
     whole.include_router(health.router)
     whole.include_router(manual.router)
     whole.include_router(sign_in.router)
