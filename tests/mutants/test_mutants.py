@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.choosing import FIRST_OF_ONE_FUNCTION, Reach, scopes
 from tests.mutants.drawing import Mutant, draw_mutants, expressions, mutants_by_line, mutated
 from tests.mutants.playing import Workshop
@@ -70,6 +72,7 @@ def test_promising_tests_are_played_first() -> None:
     assert len(first) == FIRST_OF_ONE_FUNCTION and [*first, *others] != [] and set(first) | set(others) == set(names)
 
 
+@pytest.mark.nightly(job="services")
 def test_a_mutant_is_caught_by_a_test_that_passes_without_it(tmp_path: Path) -> None:
     """A test that always fails catches nothing."""
     place = tree(tmp_path)
