@@ -30,6 +30,7 @@ def test_noise_hides_rows_from_a_trap() -> None:
     assert found["8"] == 0 and found["none"] >= 8
 
 
+@pytest.mark.nightly(job="benchmarks")
 def test_noise_hides_the_row_of_a_gradient() -> None:
     found = {(row["rows"], row["epsilon"]): row["read_percent"] for row in attacks.gradients(args("8,none"))}
     assert found[1, "none"] == 100.0 and found[8, "none"] > 0

@@ -132,6 +132,7 @@ def test_a_refused_run_says_why(place: Path) -> None:
     assert "0 of 3 sites answered" in as_json(ended)["gate"]["cause"] and "expects 5 features" in as_json(ended)["gate"]["cause"]
 
 
+@pytest.mark.nightly(job="services")
 def test_policy_and_device_are_those_of_every_run(place: Path) -> None:
     """A method that needs the owners' word runs with it; a file or a device that is not there is refused before anything runs."""
     (place / "policy.toml").write_text('[allow]\nsamples = ["coordinator"]\n')
@@ -160,6 +161,7 @@ def test_a_killed_run_is_run_again(place: Path) -> None:
     assert len(waiting(place)) == 2 and not list((place / "out" / "cells").glob("*/failed.json"))
 
 
+@pytest.mark.nightly(job="services")
 def test_data_that_change_meanwhile(place: Path) -> None:
     """A result of other data than its experiment names is thrown away; the next command has cells of the new data."""
     file = grid(place, gated(place))
@@ -177,6 +179,7 @@ def test_data_that_change_meanwhile(place: Path) -> None:
     assert [each["status"] for each in told["cells"]] == ["waiting"]
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.processes
 def test_a_run_goes_on_without_its_parent(place: Path) -> None:
     """kill -9 of the command: its run goes on, the next command waits for that and takes its result; nothing runs twice."""

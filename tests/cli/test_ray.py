@@ -196,6 +196,7 @@ def test_ray_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert ended.exit_code == REFUSED and 'pip install "tideline[ray]"' in ended.stderr
 
 
+@pytest.mark.nightly(job="ray")
 def test_ray_is_loaded_when_it_is_asked_for() -> None:
     code = (
         "import sys, tideline.cli.app, tideline.experiments.simulation, tideline.bench.ray_cells; sys.exit('ray' in sys.modules)"

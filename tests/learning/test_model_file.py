@@ -166,6 +166,7 @@ def test_what_cannot_be_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly(job="numbers")
 def test_onnx_that_predicts_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     monkeypatch.setattr(onnx_file, "APART", -1.0)
