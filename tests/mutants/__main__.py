@@ -13,14 +13,14 @@ import argparse
 import queue
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.mutants.choosing import Reach, read_reach
 from tests.mutants.drawing import Mutant, draw_mutants, source_paths
-from tests.mutants.playing import Played, Workshop, play, read_record, write_record
+from tests.mutants.playing import Played, Workshop, line_of, play, read_record, write_record
 from tests.planted.faults import ROOT
 from tests.planted.trees import copied
 
@@ -66,13 +66,20 @@ def play_all(
                 yield row
 
 
+def caught_before(record: Iterable[Played]) -> list[Mutant]:
+    """Return the mutants that tests caught, but for those whose line is another one today: they have to be drawn again."""
+    caught = [row for row in record if row.caught_by]
+    moved = [row.mutant for row in caught if line_of(row.mutant) != row.code]
+    for mutant in moved:
+        print(f"left out, as its line has changed: {mutant.name}")
+    return [row.mutant for row in caught if row.mutant not in moved]
+
+
 def main() -> int:
     """Play what is asked for."""
     asked = arguments()
     record = {row.mutant.name: row for row in read_record()}
-    drawn = draw_mutants()
-    caught_before = [mutant for mutant in drawn if mutant.name in record and record[mutant.name].caught_by]
-    wanted = caught_before if asked.again else [mutant for mutant in drawn if mutant.name not in record]
+    wanted = caught_before(record.values()) if asked.again else [m for m in draw_mutants() if m.name not in record]
     reach = read_reach(asked.reach, source_paths(ROOT)) if asked.reach else None
     rows: list[Played] = []
     for row in play_all(wanted, reach, dict(record), asked.jobs, asked.minutes):
@@ -82,7 +89,7 @@ def main() -> int:
         rows.append(row)
         record[row.mutant.name] = row
         if not asked.again:  # at once: whoever stops this loses nothing
-            write_record(record[mutant.name] for mutant in drawn if mutant.name in record)
+            write_record(record.values())
     missed = [row.mutant.name for row in rows if not row.caught_by]
     print(f"{len(rows) - len(missed)} caught, {len(missed)} survived, {len(wanted) - len(rows)} left to play")
     return int(asked.again and bool(missed))

@@ -45,6 +45,12 @@ def write_record(rows: Iterable[Played]) -> None:
     RECORD.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
 
 
+def line_of(mutant: Mutant) -> str:
+    """Return the line that a mutant changes, as it is in the tree."""
+    lines = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()
+    return lines[mutant.line - 1].strip() if mutant.line <= len(lines) else ""
+
+
 class Workshop:
     """A copy of the tree in which one mutant after the other is planted. sources: the tree that is copied."""
 
@@ -95,6 +101,5 @@ class Workshop:
 def play(mutant: Mutant, workshop: Workshop, tests: Sequence[str], batches: Iterable[Sequence[str]]) -> Played:
     """Play a mutant in a workshop."""
     began = time.monotonic()
-    code = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()[mutant.line - 1].strip()
     caught_by, played = workshop.play(mutant, batches)
-    return Played(mutant, code, caught_by, len(tests), played, round(time.monotonic() - began, 1))
+    return Played(mutant, line_of(mutant), caught_by, len(tests), played, round(time.monotonic() - began, 1))
